@@ -1,0 +1,1 @@
+//! Folds a rollout's captured model calls into its record. No Python in here.

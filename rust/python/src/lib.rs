@@ -1,0 +1,15 @@
+//! The extension module `rollfold._core`: converts arguments, detaches from the
+//! interpreter, converts results; nothing else.
+
+use pyo3::prelude::*;
+
+#[pymodule]
+mod _core {
+    use super::{Bound, PyModule, PyModuleMethods, PyResult};
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+        module.add("build_profile", if cfg!(debug_assertions) { "debug" } else { "release" })
+    }
+}
