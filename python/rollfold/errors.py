@@ -1,0 +1,33 @@
+"""The errors Rollfold raises, under one base."""
+
+
+class RollfoldError(Exception):
+    """Base of every error that Rollfold raises on purpose."""
+
+
+class RolloutIdError(RollfoldError, ValueError):
+    """A row's identity keys give no valid rollout id (contract, section 2).
+
+    Args:
+        key: the key that holds the bad value.
+        value: the value, as it came.
+        reason: why it is refused.
+    """
+
+    def __init__(self, key: str, value: object, reason: str) -> None:
+        super().__init__(key, value, reason)
+        self.key = key
+        self.value = value
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.key}: {self.reason}: {_shown(self.value)}"
+
+
+def _shown(value: object, limit: int = 200) -> str:
+    """Give a value for one line of a message: its repr, bounded."""
+    try:
+        text = repr(value)
+    except ValueError:  # an int of more digits than Python agrees to print
+        return f"an integer of {value.bit_length()} bits" if isinstance(value, int) else "..."
+    return text if len(text) <= limit else f"{text[:limit]}..."
