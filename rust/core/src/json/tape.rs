@@ -1,0 +1,123 @@
+//! A value's structure, kept while it is scanned, so that it is walked once.
+
+use super::raw::{Kind, Raw};
+use super::scan::Scanner;
+use super::{Fault, MAX_DEPTH};
+
+/// One value of a tape: its slice, its key where it is a member, and where its
+/// next sibling stands.
+#[derive(Clone, Copy, Debug)]
+pub struct Node<'a> {
+    /// The value.
+    pub value: Raw<'a>,
+    /// The key, where the value is an object's member.
+    pub key: Option<Raw<'a>>,
+    /// Index of the node after this one and everything below it.
+    pub end: usize,
+}
+
+/// The nodes of one value in document order.
+///
+/// Arrays of scalars have no nodes below them (token ids would be thousands), nor has
+/// anything deeper than the depth that was asked for.
+#[derive(Debug, Default)]
+pub struct Tape<'a> {
+    nodes: Vec<Node<'a>>,
+}
+
+impl<'a> Tape<'a> {
+    /// Scans the value at the scanner's position, strictly, keeping `levels` levels of it.
+    ///
+    /// # Errors
+    /// The first rule that the text breaks.
+    pub fn scan(&mut self, scanner: &mut Scanner<'a>, levels: usize) -> Result<usize, Fault> {
+        let root = self.nodes.len();
+        self.record(scanner, None, levels.min(MAX_DEPTH))?;
+        Ok(root)
+    }
+
+    fn record(
+        &mut self,
+        scanner: &mut Scanner<'a>,
+        key: Option<Raw<'a>>,
+        levels: usize,
+    ) -> Result<(), Fault> {
+        let index = self.nodes.len();
+        let start = scanner.pos();
+        self.nodes.push(Node {
+            value: Raw::NULL,
+            key,
+            end: 0,
+        });
+        match scanner.peek() {
+            Some(b'{') if levels > 0 => {
+                scanner.object(|scanner, key| self.record(scanner, Some(key), levels - 1))?;
+            }
+            Some(b'[') if levels > 0 => scanner.array(|scanner| match scanner.peek() {
+                Some(b'{' | b'[' | b'"') => self.record(scanner, None, levels - 1),
+                _ => scanner.value().map(|_| ()),
+            })?,
+            _ => {
+                scanner.value()?;
+            }
+        }
+        let value = Raw::new(scanner.slice(start, scanner.pos()));
+        self.nodes[index] = Node {
+            value,
+            key,
+            end: self.nodes.len(),
+        };
+        Ok(())
+    }
+
+    /// Forgets everything, keeping the memory.
+    pub fn clear(&mut self) {
+        self.nodes.clear();
+    }
+
+    /// A node by its index.
+    #[must_use]
+    pub fn node(&self, index: usize) -> Node<'a> {
+        self.nodes[index]
+    }
+
+    /// The value of a node.
+    #[must_use]
+    pub fn value(&self, index: usize) -> Raw<'a> {
+        self.nodes[index].value
+    }
+
+    /// The indices of a node's children in order.
+    pub fn children(&self, index: usize) -> impl Iterator<Item = usize> + '_ {
+        let end = self.nodes[index].end;
+        let mut next = index + 1;
+        std::iter::from_fn(move || {
+            (next < end).then(|| {
+                let child = next;
+                next = self.nodes[child].end;
+                child
+            })
+        })
+    }
+
+    /// The index of a member's value by key; of duplicates the last.
+    #[must_use]
+    pub fn get(&self, index: usize, key: &str) -> Option<usize> {
+        let found = |child: &usize| self.nodes[*child].key.is_some_and(|k| k.is_str(key));
+        self.children(index).filter(found).last()
+    }
+
+    /// The value of a member, null where it is missing or the node is no object.
+    #[must_use]
+    pub fn member(&self, index: usize, key: &str) -> Raw<'a> {
+        self.get(index, key)
+            .map_or(Raw::NULL, |child| self.value(child))
+    }
+
+    /// A member that is an array: its index.
+    #[must_use]
+    pub fn array(&self, index: usize, key: &str) -> Option<usize> {
+        self.get(index, key)
+            .filter(|child| self.value(*child).kind() == Kind::Array)
+    }
+}
