@@ -1,3 +1,8 @@
 //! Folds a rollout's captured model calls into its record. No Python in here.
 
+pub mod call;
+pub mod intern;
 pub mod json;
+pub mod render;
+pub mod usage;
+pub mod value;

@@ -14,7 +14,7 @@ mod write;
 pub use raw::{Elements, Kind, Members, Raw, decode_string, parse_f64};
 pub use scan::{Scanner, skip_blanks};
 pub use tape::{Node, Tape};
-pub use write::{write_f64, write_i64, write_str};
+pub use write::{write_f64, write_int, write_str};
 
 /// The deepest nesting that is read; the outermost container is depth 1.
 pub const MAX_DEPTH: usize = 1024;

@@ -39,7 +39,7 @@ pub fn write_str(out: &mut Vec<u8>, text: &str) {
 }
 
 /// Appends an integer.
-pub fn write_i64(out: &mut Vec<u8>, number: i64) {
+pub fn write_int(out: &mut Vec<u8>, number: i128) {
     out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 

@@ -1,0 +1,148 @@
+//! A value as JSON text, sized before it is written.
+
+use crate::intern::{Blob, Interner, REASONING_KEYS, SharedId};
+use crate::json::{Raw, write_f64, write_int, write_str};
+use crate::value::{Key, Value};
+
+/// Appends `value` as JSON text without blanks of our own.
+pub fn render(value: &Value<'_>, shared: &Interner<'_>, out: &mut Vec<u8>) {
+    match value {
+        Value::Null => out.extend_from_slice(b"null"),
+        Value::Bool(true) => out.extend_from_slice(b"true"),
+        Value::Bool(false) => out.extend_from_slice(b"false"),
+        Value::Int(number) => write_int(out, *number),
+        Value::Float(number) => write_f64(out, *number),
+        Value::Str(text) => write_str(out, text),
+        Value::Raw(raw) | Value::Parted(raw, _) => out.extend_from_slice(raw.bytes()),
+        Value::Text(text) => out.extend_from_slice(text),
+        Value::Shared(id) => render_shared(*id, shared, out),
+        Value::Array(elements) => {
+            list(elements, out, |element, out| render(element, shared, out));
+        }
+        Value::SharedList(ids) => list(ids.iter(), out, |id, out| render_shared(*id, shared, out)),
+        Value::Object(members) => {
+            out.push(b'{');
+            for (index, (key, value)) in members.iter().enumerate() {
+                if index > 0 {
+                    out.push(b',');
+                }
+                render_key(*key, out);
+                render(value, shared, out);
+            }
+            out.push(b'}');
+        }
+    }
+}
+
+/// Appends a key and its colon.
+pub fn render_key(key: Key<'_>, out: &mut Vec<u8>) {
+    match key {
+        Key::Name(name) => {
+            out.push(b'"');
+            out.extend_from_slice(name.as_bytes());
+            out.extend_from_slice(b"\":");
+        }
+        Key::Raw(raw) => {
+            out.extend_from_slice(raw.bytes());
+            out.push(b':');
+        }
+    }
+}
+
+fn list<T>(
+    items: impl IntoIterator<Item = T>,
+    out: &mut Vec<u8>,
+    mut one: impl FnMut(T, &mut Vec<u8>),
+) {
+    out.push(b'[');
+    for (index, item) in items.into_iter().enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        one(item, out);
+    }
+    out.push(b']');
+}
+
+fn render_shared(id: SharedId, shared: &Interner<'_>, out: &mut Vec<u8>) {
+    match shared.blob(id) {
+        Blob::Raw(raw) => out.extend_from_slice(raw.bytes()),
+        Blob::Text(text) => out.extend_from_slice(text),
+        // Only the caller that asked for objects adds these, and it never renders text.
+        Blob::Foreign(_) => out.extend_from_slice(b"null"),
+        Blob::Typed(base) => {
+            out.extend_from_slice(b"{\"type\":\"message\"");
+            if let Some(raw) = shared.raw(*base) {
+                render_members(raw, &["type"], true, out);
+            }
+            out.push(b'}');
+        }
+        Blob::WithoutReasoning(base) => {
+            out.push(b'{');
+            if let Some(raw) = shared.raw(*base) {
+                render_members(raw, &REASONING_KEYS, false, out);
+            }
+            out.push(b'}');
+        }
+    }
+}
+
+fn render_members(object: Raw<'_>, without: &[&str], mut follows: bool, out: &mut Vec<u8>) {
+    for (key, value) in object
+        .members()
+        .filter(|(key, _)| !without.iter().any(|w| key.is_str(w)))
+    {
+        if follows {
+            out.push(b',');
+        }
+        follows = true;
+        out.extend_from_slice(key.bytes());
+        out.push(b':');
+        out.extend_from_slice(value.bytes());
+    }
+}
+
+/// About how many bytes [`render`] appends: exact for text that was read and for lists
+/// of it, a little more than needed for what we make ourselves.
+#[must_use]
+pub fn rendered_len(value: &Value<'_>, shared: &Interner<'_>) -> usize {
+    match value {
+        Value::Null | Value::Bool(_) => 5,
+        Value::Int(_) | Value::Float(_) => 25,
+        Value::Str(text) => text.len() + text.len() / 8 + 2,
+        Value::Raw(raw) | Value::Parted(raw, _) => raw.bytes().len(),
+        Value::Text(text) => text.len(),
+        Value::Shared(id) => shared_len(*id, shared),
+        Value::Array(elements) => {
+            2 + elements
+                .iter()
+                .map(|element| rendered_len(element, shared) + 1)
+                .sum::<usize>()
+        }
+        Value::SharedList(ids) => {
+            2 + ids
+                .iter()
+                .map(|id| shared_len(*id, shared) + 1)
+                .sum::<usize>()
+        }
+        Value::Object(members) => {
+            let member = |(key, value): &(Key<'_>, Value<'_>)| {
+                let key = match key {
+                    Key::Name(name) => name.len() + 2,
+                    Key::Raw(raw) => raw.bytes().len(),
+                };
+                key + 2 + rendered_len(value, shared)
+            };
+            2 + members.iter().map(member).sum::<usize>()
+        }
+    }
+}
+
+fn shared_len(id: SharedId, shared: &Interner<'_>) -> usize {
+    match shared.blob(id) {
+        Blob::Raw(raw) => raw.bytes().len(),
+        Blob::Text(text) => text.len(),
+        Blob::Foreign(_) => 4,
+        Blob::Typed(base) | Blob::WithoutReasoning(base) => shared_len(*base, shared) + 20,
+    }
+}
