@@ -1,0 +1,282 @@
+"""The Anthropic Messages dialect, mapped onto Responses items (contract, section 8).
+
+Every function here is pure and looks at one message (or one system prompt, or one
+response), so the fold calls it once per distinct message of a batch. Nothing that goes
+in is changed, and no container that goes in is part of what comes out.
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+from hashlib import blake2b
+from json import dumps as _dumps_ascii
+from typing import Any
+
+import orjson
+
+from rollfold import _core
+from rollfold.errors import RollfoldError
+
+_log = logging.getLogger("rollfold.dialects")
+
+_ID_BYTES = 16
+
+Item = dict[str, Any]
+
+
+class Unconverted(RollfoldError, ValueError):  # noqa: N818 -- a message's state: nobody erred
+    """A message that holds a block the converter does not know, or a malformed one.
+
+    `block_type` is the type of the first such block, `unknown` where it has none.
+    """
+
+    def __init__(self, block_type: str) -> None:
+        super().__init__(block_type)
+        self.block_type = block_type
+
+
+def convert_message(message: object) -> list[Item]:
+    """Map one entry of a request's `messages` onto Responses input items.
+
+    Raises `Unconverted` where a block is unknown or malformed.
+    """
+    if not isinstance(message, dict):
+        raise Unconverted("unknown")
+    role = message.get("role")
+    content = message.get("content")
+    if isinstance(role, str):
+        if isinstance(content, str):
+            return [{"type": "message", "role": role, "content": content}]
+        if isinstance(content, list):
+            return _convert_blocks(role, content)
+    raise Unconverted(_type_of(message))
+
+
+def convert_system(system: object) -> list[Item]:
+    """Map a request's `system` (a string or a list of blocks) onto its one message item.
+
+    Empty and null give no item. Raises `Unconverted` as `convert_message` does.
+    """
+    if isinstance(system, str):
+        return [{"type": "message", "role": "system", "content": system}] if system else []
+    if isinstance(system, list):
+        return _convert_blocks("system", system)
+    if system is None:
+        return []
+    raise Unconverted("unknown")
+
+
+def convert_content(response: object) -> tuple[list[Item], list[Item] | None, int]:
+    """Map a response's `content` onto (answer, reasoning or None, number of tool calls).
+
+    Raises `Unconverted` as `convert_message` does, and where `content` is no list.
+    """
+    content = response.get("content") if isinstance(response, dict) else None
+    if not isinstance(content, list):
+        raise Unconverted("unknown")
+    answer = []
+    reasoning = []
+    tool_calls = 0
+    for item in _convert_blocks("assistant", content):
+        kind = item["type"]
+        if kind == "reasoning":
+            reasoning.append(item)
+            continue
+        answer.append(item)
+        if kind == "function_call":
+            tool_calls += 1
+    return answer, reasoning or None, tool_calls
+
+
+_CONVERTERS: dict[str, Callable[[object], object]] = {
+    "message": convert_message,
+    "system": convert_system,
+    "response": convert_content,
+}
+
+
+def convert_batch(jobs: Iterable[tuple[str, object]]) -> list[object]:
+    """Convert many messages in one call; a job is ("message" | "system" | "response", value).
+
+    Each outcome, in order, is what the job's converter returns, or the `Unconverted` that
+    it raised: one message never costs another.
+    """
+    outcomes: list[object] = []
+    keep = outcomes.append
+    converters = _CONVERTERS
+    for kind, value in jobs:
+        try:
+            keep(converters[kind](value))
+        except Unconverted as error:
+            _log.debug(
+                "%s in a %s: %s stays as it came",
+                type(error.__cause__ or error).__name__,
+                kind,
+                error.block_type,
+            )
+            keep(error)
+    return outcomes
+
+
+def _convert_blocks(role: str, blocks: list[Any]) -> list[Item]:
+    """Map one message's blocks: each run of text and images between others is one item."""
+    said = role == "assistant"
+    items: list[Item] = []
+    unnamed: list[tuple[Item, str, int]] = []
+    run: list[Item] | None = None
+    for position, block in enumerate(blocks):
+        kind = block.get("type") if isinstance(block, dict) else None
+        if kind == "text":
+            text = block.get("text")
+            if not isinstance(text, str):
+                raise Unconverted(kind)
+            if said:
+                part = {"type": "output_text", "text": text, "annotations": []}
+            else:
+                part = {"type": "input_text", "text": text}
+        elif kind == "image":
+            part = _image_part(block)
+        else:
+            run = None
+            if kind == "tool_use":
+                item = _function_call(block)
+            elif kind == "tool_result":
+                item = _function_call_output(block)
+            else:
+                item = _reasoning(block, kind)
+                unnamed.append((item, "rs", position))
+            items.append(item)
+            continue
+        if run is None:
+            run = []
+            item = {"type": "message", "role": role, "content": run}
+            if said:
+                item = {"type": "message", "id": "", **item, "status": "completed"}
+                unnamed.append((item, "msg", position))
+            items.append(item)
+        run.append(part)
+    if unnamed:
+        # Hashed as converted, so that a cache mark that moves on changes no id, and an
+        # answer has the ids that it will have in the next call's history.
+        digest = blake2b(_serialised(items), digest_size=_ID_BYTES).hexdigest()
+        for item, prefix, position in unnamed:
+            item["id"] = f"{prefix}_{digest}_{position}"
+    return items
+
+
+def _image_part(block: Item) -> Item:
+    source = block.get("source")
+    if isinstance(source, dict):
+        kind = source.get("type")
+        if kind == "base64":
+            media_type, data = source.get("media_type"), source.get("data")
+            if isinstance(media_type, str) and isinstance(data, str):
+                url = f"data:{media_type};base64,{data}"
+                return {"type": "input_image", "image_url": url, "detail": "auto"}
+        elif kind == "url":
+            url = source.get("url")
+            if isinstance(url, str):
+                return {"type": "input_image", "image_url": url, "detail": "auto"}
+    raise Unconverted("image")
+
+
+def _function_call(block: Item) -> Item:
+    call_id = block.get("id")
+    name = block.get("name")
+    if not (isinstance(call_id, str) and isinstance(name, str)):
+        raise Unconverted("tool_use")
+    arguments = block.get("input")
+    return {
+        "type": "function_call",
+        "id": call_id,
+        "call_id": call_id,
+        "name": name,
+        "arguments": "{}" if arguments in _NO_INPUT else _json_text(arguments),
+        "status": "completed",
+    }
+
+
+_NO_INPUT: tuple[object, ...] = (None, {}, "", [])
+
+
+def _json_text(value: object) -> str:
+    try:
+        return orjson.dumps(value).decode()
+    except TypeError:  # orjson stops at 64 bits and at 254 levels
+        try:
+            text: str = _core.dumps(value).decode()
+        except (TypeError, ValueError, RecursionError) as error:
+            raise Unconverted("tool_use") from error
+        return text
+
+
+def _function_call_output(block: Item) -> Item:
+    call_id = block.get("tool_use_id")
+    if not isinstance(call_id, str):
+        raise Unconverted("tool_result")
+    content = block.get("content")
+    if content is None:
+        output: object = ""
+    elif isinstance(content, str):
+        output = content
+    elif isinstance(content, list):
+        output = _output_parts(content)
+    else:
+        raise Unconverted("tool_result")
+    item = {"type": "function_call_output", "call_id": call_id, "output": output}
+    if block.get("is_error") is True:
+        item["status"] = "incomplete"
+    return item
+
+
+def _output_parts(content: list[Any]) -> str | list[Item]:
+    """Map a tool result's blocks: text alone is one string, beside images each is a part."""
+    texts = []
+    for part in content:
+        kind = part.get("type") if isinstance(part, dict) else None
+        if kind == "text":
+            text = part.get("text")
+            if not isinstance(text, str):
+                raise Unconverted("text")
+            texts.append(text)
+        elif kind != "image":
+            raise Unconverted("tool_result")
+    if len(texts) == len(content):
+        return "\n".join(texts)
+    return [
+        {"type": "input_text", "text": part["text"]}
+        if part["type"] == "text"
+        else _image_part(part)
+        for part in content
+    ]
+
+
+def _reasoning(block: Any, kind: object) -> Item:
+    """Map a thinking block; any block that reaches this and is none is unknown."""
+    encrypted: object
+    if kind == "thinking":
+        text = block.get("thinking")
+        if not isinstance(text, str):
+            raise Unconverted("thinking")
+        signature = block.get("signature")
+        summary = [{"type": "summary_text", "text": text}]
+        encrypted = signature if isinstance(signature, str) else None
+    elif kind == "redacted_thinking":
+        encrypted = block.get("data")
+        if not isinstance(encrypted, str):
+            raise Unconverted("redacted_thinking")
+        summary = []
+    else:
+        raise Unconverted(_type_of(block))
+    return {"type": "reasoning", "id": "", "summary": summary, "encrypted_content": encrypted}
+
+
+def _type_of(block: object) -> str:
+    kind = block.get("type") if isinstance(block, dict) else None
+    return kind if isinstance(kind, str) and kind else "unknown"
+
+
+def _serialised(items: list[Item]) -> bytes:
+    try:
+        return orjson.dumps(items)
+    except TypeError:  # half surrogates: no capture holds one, a caller's own message may
+        return _dumps_ascii(items).encode()
