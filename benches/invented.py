@@ -9,7 +9,7 @@ from typing import Any
 EPOCH = 1_787_713_218.0
 """When the first call of every generated rollout starts (Unix seconds)."""
 
-WORDS = (
+WORDS = (  # noqa: SIM905  (a list would take 180 lines)
     "the of and to in is that for it as was with be by on not this are or from at which but "
     "have an had they you were there one all we can her has their been if more when will would "
     "who so no out up into than them only some could time these two may first then do any like "
@@ -20,7 +20,7 @@ WORDS = (
     "right used take three function return value error index buffer request response parser "
     "module import class object string array token model rollout reward gradient batch tensor "
     "layer weight café naïve → β-version "
-).split()  # noqa: SIM905  (a list would take 180 lines)
+).split()
 
 SCHEMA_WORDS = ("path", "command", "pattern", "limit", "offset", "timeout", "content", "replace")
 
