@@ -1,6 +1,8 @@
 //! The extension module `rollfold._core`: converts arguments, detaches from the
 //! interpreter, converts results; nothing else.
 
+mod json;
+
 use pyo3::prelude::*;
 
 #[pymodule]
@@ -17,6 +19,7 @@ mod _core {
             } else {
                 "release"
             },
-        )
+        )?;
+        super::json::register(module)
     }
 }

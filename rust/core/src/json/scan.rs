@@ -57,6 +57,21 @@ fn non_digit_marks(word: u64) -> u64 {
     (digits.wrapping_add(ONES * 0x76) | digits) & HIGHS
 }
 
+/// How many bytes come before the first that a string must escape.
+pub(super) fn plain_len(text: &[u8]) -> usize {
+    let mut pos = 0;
+    while let Some(word) = load(text, pos) {
+        let marks = string_marks(word);
+        if marks != 0 {
+            return pos + marks.trailing_zeros() as usize / 8;
+        }
+        pos += 8;
+    }
+    let tail = &text[pos..];
+    let special = |b: &u8| *b < 0x20 || matches!(b, b'"' | b'\\');
+    pos + tail.iter().position(special).unwrap_or(tail.len())
+}
+
 impl<'a> Scanner<'a> {
     /// A scanner at the start of `text`, at depth 0.
     #[must_use]

@@ -1,41 +1,40 @@
 //! Writing JSON: strings and numbers.
 
+use super::scan::plain_len;
+
 /// Appends `text` as a JSON string.
 pub fn write_str(out: &mut Vec<u8>, text: &str) {
+    out.reserve(text.len() + 2);
     out.push(b'"');
-    let bytes = text.as_bytes();
-    let mut start = 0;
-    for (at, byte) in bytes.iter().enumerate() {
-        let escape: &[u8] = match byte {
-            b'"' => b"\\\"",
-            b'\\' => b"\\\\",
-            b'\n' => b"\\n",
-            b'\r' => b"\\r",
-            b'\t' => b"\\t",
-            0x08 => b"\\b",
-            0x0c => b"\\f",
-            0..0x20 => {
-                out.extend_from_slice(&bytes[start..at]);
-                start = at + 1;
-                let digit = |d: u8| b"0123456789abcdef"[usize::from(d)];
-                out.extend_from_slice(&[
-                    b'\\',
-                    b'u',
-                    b'0',
-                    b'0',
-                    digit(byte >> 4),
-                    digit(byte & 15),
-                ]);
-                continue;
-            }
-            _ => continue,
+    let mut rest = text.as_bytes();
+    loop {
+        let plain = plain_len(rest);
+        out.extend_from_slice(&rest[..plain]);
+        let Some(byte) = rest.get(plain) else {
+            break;
         };
-        out.extend_from_slice(&bytes[start..at]);
-        out.extend_from_slice(escape);
-        start = at + 1;
+        write_escape(out, *byte);
+        rest = &rest[plain + 1..];
     }
-    out.extend_from_slice(&bytes[start..]);
     out.push(b'"');
+}
+
+fn write_escape(out: &mut Vec<u8>, byte: u8) {
+    let short = match byte {
+        b'"' => b'"',
+        b'\\' => b'\\',
+        b'\n' => b'n',
+        b'\r' => b'r',
+        b'\t' => b't',
+        0x08 => b'b',
+        0x0c => b'f',
+        _ => {
+            let digit = |d: u8| b"0123456789abcdef"[usize::from(d)];
+            out.extend_from_slice(&[b'\\', b'u', b'0', b'0', digit(byte >> 4), digit(byte & 15)]);
+            return;
+        }
+    };
+    out.extend_from_slice(&[b'\\', short]);
 }
 
 /// Appends an integer.

@@ -1,0 +1,38 @@
+//! JSON on the border: Python objects to strict text, text to Python objects.
+
+mod build;
+mod serialize;
+
+pub use build::{Builder, Origin};
+pub use serialize::{Serialized, serialize, serialize_traced};
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use rollfold_core::json;
+
+/// Gives any record as strict JSON.
+///
+/// NaN and the infinities become null, half a surrogate pair U+FFFD, integers keep all
+/// their digits. Raises `TypeError` for what JSON has no word for and `ValueError` for
+/// what is nested too deep to be read again.
+#[pyfunction]
+fn dumps<'py>(record: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
+    Ok(PyBytes::new(record.py(), &serialize(record)?))
+}
+
+/// Builds the value of strict JSON text.
+///
+/// Raises `ValueError` with the byte offset where the text is not strict JSON
+/// (contract, section 3).
+#[pyfunction]
+fn loads<'py>(py: Python<'py>, text: &[u8]) -> PyResult<Bound<'py, PyAny>> {
+    let raw = json::parse(text).map_err(|fault| PyValueError::new_err(fault.to_string()))?;
+    Builder::new(py).build(raw)
+}
+
+/// Adds this topic's functions.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(dumps, module)?)?;
+    module.add_function(wrap_pyfunction!(loads, module)?)
+}
