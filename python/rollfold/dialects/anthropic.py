@@ -6,14 +6,15 @@ in is changed, and no container that goes in is part of what comes out.
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from hashlib import blake2b
 from json import dumps as _dumps_ascii
-from typing import Any
+from typing import Any, cast
 
 import orjson
 
 from rollfold import _core
+from rollfold.dialects.content import TurnContent
 from rollfold.errors import RollfoldError
 
 _log = logging.getLogger("rollfold.dialects")
@@ -113,8 +114,35 @@ def convert_batch(jobs: Iterable[tuple[str, object]]) -> list[object]:
                 kind,
                 error.block_type,
             )
-            keep(error)
+            keep(error.with_traceback(None))  # its frames would keep the payloads alive
     return outcomes
+
+
+def turn_content(request: Mapping[str, Any] | None, response: Mapping[str, Any]) -> TurnContent:
+    """Give the turn of one call; where a block does not convert, what came stays as it is.
+
+    Args:
+        request: the body of the request, None where it is not known.
+        response: the body of the response, with its `content` list.
+    """
+    system = request.get("system") if request else None
+    messages = request.get("messages") if request else None
+    entries = messages if isinstance(messages, list) else [] if messages is None else [messages]
+    jobs = [
+        ("system", system),
+        *(("message", entry) for entry in entries),
+        ("response", response),
+    ]
+    outcomes = convert_batch(jobs)
+    if not any(isinstance(outcome, Unconverted) for outcome in outcomes):
+        *question, (answer, reasoning, tool_calls) = cast("list[Any]", outcomes)
+        return TurnContent(
+            [item for items in question for item in items], answer, reasoning, tool_calls
+        )
+    first = [{"role": "system", "content": system}] if system else []
+    blocks = response.get("content")
+    uses = [block for block in blocks or () if _type_of(block) == "tool_use"]
+    return TurnContent([*first, *entries], blocks, None, len(uses))
 
 
 def _convert_blocks(role: str, blocks: list[Any]) -> list[Item]:
@@ -173,9 +201,9 @@ def _image_part(block: Item) -> Item:
                 url = f"data:{media_type};base64,{data}"
                 return {"type": "input_image", "image_url": url, "detail": "auto"}
         elif kind == "url":
-            url = source.get("url")
-            if isinstance(url, str):
-                return {"type": "input_image", "image_url": url, "detail": "auto"}
+            link = source.get("url")
+            if isinstance(link, str):
+                return {"type": "input_image", "image_url": link, "detail": "auto"}
     raise Unconverted("image")
 
 
