@@ -1,8 +1,10 @@
 //! Folds a rollout's captured model calls into its record. No Python in here.
 
 pub mod call;
+pub mod error;
 pub mod intern;
 pub mod json;
 pub mod render;
+pub mod store;
 pub mod usage;
 pub mod value;
