@@ -6,5 +6,6 @@ pub mod intern;
 pub mod json;
 pub mod render;
 pub mod store;
+pub mod stream;
 pub mod usage;
 pub mod value;

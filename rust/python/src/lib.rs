@@ -2,6 +2,7 @@
 //! interpreter, converts results; nothing else.
 
 mod json;
+mod stream;
 
 use pyo3::prelude::*;
 
@@ -20,6 +21,7 @@ mod _core {
                 "release"
             },
         )?;
-        super::json::register(module)
+        super::json::register(module)?;
+        super::stream::register(module)
     }
 }

@@ -1,0 +1,458 @@
+//! Output items of a responses stream and what their events add up to.
+
+use std::collections::BTreeMap;
+
+use super::Said;
+use super::text::Text;
+use super::value::{Object, Value};
+
+/// One output item, done or under way.
+#[derive(Debug, Default)]
+pub(super) struct Item {
+    pub(super) value: Object,
+    pub(super) done: bool,
+    /// An event added content after `output_item.added`.
+    pub(super) touched: bool,
+    /// Lists whose entries events address by index: content, summary, commands, output.
+    lists: BTreeMap<&'static str, BTreeMap<i64, Value>>,
+}
+
+/// What an event of some type does to its item.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rule {
+    /// The item's type where the stream never said it.
+    pub(super) item: &'static str,
+    place: Place,
+    step: Step,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    /// A string member of the item.
+    Member(&'static str),
+    /// A string member of the item's operation.
+    Operation(&'static str),
+    /// The string `member` of an entry of the list, addressed by the event's `index`.
+    Entry {
+        list: &'static str,
+        index: &'static str,
+        kind: &'static str,
+        member: &'static str,
+    },
+    /// A whole entry of a list.
+    Part {
+        list: &'static str,
+        index: &'static str,
+    },
+    Annotation,
+    Command,
+    CommandOutput,
+    /// A member that each event brings whole.
+    Latest(&'static str),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Step {
+    Delta,
+    Whole,
+}
+
+const SUMMARY: Place = Place::Entry {
+    list: "summary",
+    index: "summary_index",
+    kind: "summary_text",
+    member: "text",
+};
+
+const fn content(kind: &'static str, member: &'static str) -> Place {
+    Place::Entry {
+        list: "content",
+        index: "content_index",
+        kind,
+        member,
+    }
+}
+
+/// Event types without their last word, the item each belongs to and the place it fills.
+/// Older spellings that servers still send stand beside the documented ones.
+const PLACES: [(&str, &str, Place); 19] = [
+    (
+        "response.output_text",
+        "message",
+        content("output_text", "text"),
+    ),
+    ("response.refusal", "message", content("refusal", "refusal")),
+    (
+        "response.content_part",
+        "message",
+        Place::Part {
+            list: "content",
+            index: "content_index",
+        },
+    ),
+    (
+        "response.output_text.annotation",
+        "message",
+        Place::Annotation,
+    ),
+    (
+        "response.output_text_annotation",
+        "message",
+        Place::Annotation,
+    ),
+    (
+        "response.reasoning_text",
+        "reasoning",
+        content("reasoning_text", "text"),
+    ),
+    (
+        "response.reasoning",
+        "reasoning",
+        content("reasoning_text", "text"),
+    ),
+    (
+        "response.reasoning_part",
+        "reasoning",
+        Place::Part {
+            list: "content",
+            index: "content_index",
+        },
+    ),
+    ("response.reasoning_summary_text", "reasoning", SUMMARY),
+    ("response.reasoning_summary", "reasoning", SUMMARY),
+    (
+        "response.reasoning_summary_part",
+        "reasoning",
+        Place::Part {
+            list: "summary",
+            index: "summary_index",
+        },
+    ),
+    (
+        "response.function_call_arguments",
+        "function_call",
+        Place::Member("arguments"),
+    ),
+    (
+        "response.custom_tool_call_input",
+        "custom_tool_call",
+        Place::Member("input"),
+    ),
+    (
+        "response.mcp_call_arguments",
+        "mcp_call",
+        Place::Member("arguments"),
+    ),
+    (
+        "response.mcp_call.arguments",
+        "mcp_call",
+        Place::Member("arguments"),
+    ),
+    (
+        "response.code_interpreter_call_code",
+        "code_interpreter_call",
+        Place::Member("code"),
+    ),
+    (
+        "response.code_interpreter_call.code",
+        "code_interpreter_call",
+        Place::Member("code"),
+    ),
+    (
+        "response.apply_patch_call_operation_diff",
+        "apply_patch_call",
+        Place::Operation("diff"),
+    ),
+    ("response.shell_call_command", "shell_call", Place::Command),
+];
+
+impl Item {
+    /// What an event of this type does to its item; `None` where no item is concerned.
+    pub(super) fn rule(kind: &str) -> Option<Rule> {
+        match kind {
+            "response.image_generation_call.partial_image" => {
+                return Some(Rule {
+                    item: "image_generation_call",
+                    place: Place::Latest("partial_image_b64"),
+                    step: Step::Whole,
+                });
+            }
+            "response.shell_call_output_content.delta"
+            | "response.shell_call_output_content.done" => {
+                let step = if kind.ends_with("delta") {
+                    Step::Delta
+                } else {
+                    Step::Whole
+                };
+                return Some(Rule {
+                    item: "shell_call_output",
+                    place: Place::CommandOutput,
+                    step,
+                });
+            }
+            _ => {}
+        }
+        let (subject, word) = kind.rsplit_once('.')?;
+        let step = match word {
+            "delta" => Step::Delta,
+            "done" | "added" => Step::Whole,
+            _ => return None,
+        };
+        let (_, item, place) = PLACES.iter().find(|(name, ..)| *name == subject)?;
+        Some(Rule {
+            item,
+            place: *place,
+            step,
+        })
+    }
+
+    pub(super) fn added(value: Object) -> Self {
+        Self {
+            value,
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn done(value: Object) -> Self {
+        let mut written = Object::default();
+        for (key, member) in value {
+            written.push(key, member.written());
+        }
+        Self {
+            value: written,
+            done: true,
+            ..Self::default()
+        }
+    }
+
+    /// An item that only its deltas tell of.
+    pub(super) fn implied(kind: &str, id: Option<&str>) -> Self {
+        let mut value = Object::default();
+        if let Some(id) = id {
+            value.set("id", Value::string(id));
+        }
+        value.set("type", Value::string(kind));
+        if kind == "message" {
+            value.set("role", Value::string("assistant"));
+        }
+        Self {
+            value,
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn added_again(&mut self, item: Object) {
+        if self.done {
+            return;
+        }
+        for (key, value) in item {
+            let held = self.value.entry(key.as_bytes(), Value::Null);
+            if !held.says_something() {
+                *held = value;
+            }
+        }
+    }
+
+    pub(super) fn id(&self) -> Option<&str> {
+        self.value.str("id")
+    }
+
+    pub(super) fn call_id(&self) -> Option<&str> {
+        self.value.str("call_id")
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        self.done
+    }
+
+    /// Whether an event with this item id can mean this item.
+    pub(super) fn is_of(&self, id: Option<&str>) -> bool {
+        match (id, self.id()) {
+            (Some(id), Some(own)) => id == own,
+            _ => true,
+        }
+    }
+
+    /// Applies one event; whether it carried something that the model said.
+    #[allow(clippy::too_many_lines)] // one arm a place, each a few lines
+    pub(super) fn take(&mut self, rule: Rule, mut event: Object) -> Said {
+        if self.done {
+            return false;
+        }
+        self.touched = true;
+        match rule.place {
+            Place::Member(member) => {
+                let said = piece(&event, member, rule.step);
+                apply(&mut self.value, member, said.as_ref(), rule.step);
+                if let Some(name) = event.remove("name")
+                    && !self.value.has("name")
+                {
+                    self.value.set("name", name);
+                }
+                said.is_some_and(|text| !text.is_empty())
+            }
+            Place::Operation(member) => {
+                let said = piece(&event, member, rule.step);
+                let operation = self.value.entry(b"operation", Value::Null).make_object();
+                apply(operation, member, said.as_ref(), rule.step);
+                said.is_some_and(|text| !text.is_empty())
+            }
+            Place::Entry {
+                list,
+                index,
+                kind,
+                member,
+            } => {
+                let said = piece(&event, member, rule.step);
+                let entry = self.entry(list, event.int(index)).make_object();
+                if !entry.has("type") {
+                    entry.set("type", Value::string(kind));
+                }
+                apply(entry, member, said.as_ref(), rule.step);
+                if let Some(Value::Array(tokens)) = event.get("logprobs")
+                    && !tokens.is_empty()
+                    && (rule.step == Step::Delta || !entry.has("logprobs"))
+                {
+                    entry.entry(b"logprobs", Value::Null).extend_written(tokens);
+                }
+                said.is_some_and(|text| !text.is_empty())
+            }
+            Place::Part { list, index } => {
+                let Some(Value::Object(part)) = event.remove("part") else {
+                    return false;
+                };
+                let said = part.has("text") || part.has("refusal");
+                let held = self.entry(list, event.int(index)).make_object();
+                for (key, value) in part {
+                    let member = held.entry(key.as_bytes(), Value::Null);
+                    if value.says_something() || member.is_null() {
+                        *member = value;
+                    }
+                }
+                said
+            }
+            Place::Annotation => {
+                let Some(annotation) = event.remove("annotation") else {
+                    return false;
+                };
+                let part = self
+                    .entry("content", event.int("content_index"))
+                    .make_object();
+                if !part.has("type") {
+                    part.set("type", Value::string("output_text"));
+                }
+                if !annotation.is_null() {
+                    part.entry(b"annotations", Value::Null)
+                        .make_array()
+                        .push(annotation);
+                }
+                false
+            }
+            Place::Command => {
+                let said = piece(&event, "command", rule.step);
+                let command = self.entry("commands", event.int("command_index"));
+                match (command, said.as_ref(), rule.step) {
+                    (Value::String(held), Some(text), Step::Delta) => held.push(text),
+                    (command, Some(text), _) => *command = Value::String(text.clone()),
+                    (_, None, _) => {}
+                }
+                said.is_some_and(|text| !text.is_empty())
+            }
+            Place::CommandOutput => {
+                let output = self.entry("output", event.int("command_index"));
+                match (event.remove("delta"), event.remove("output")) {
+                    (Some(Value::Object(delta)), _) => {
+                        let output = output.make_object();
+                        for stream in ["stdout", "stderr"] {
+                            if let Some(text) = delta.text(stream) {
+                                output.append(stream, text);
+                            }
+                        }
+                    }
+                    (_, Some(whole)) => *output = whole,
+                    _ => {}
+                }
+                false
+            }
+            Place::Latest(member) => {
+                if let Some(value) = event.remove(member) {
+                    self.value.set(member, value);
+                }
+                true
+            }
+        }
+    }
+
+    /// The list's entry at an event's index, the last one where the event gives none.
+    fn entry(&mut self, list: &'static str, index: Option<i64>) -> &mut Value {
+        let Self { value, lists, .. } = self;
+        let entries = lists.entry(list).or_insert_with(|| {
+            let came = if list == "commands" {
+                let action = value.get_mut("action").and_then(Value::as_object_mut);
+                action.and_then(|action| action.remove(list))
+            } else {
+                value.get_mut(list).map(std::mem::take)
+            };
+            match came {
+                Some(Value::Array(items)) => (0..).zip(items).collect(),
+                _ => BTreeMap::new(),
+            }
+        });
+        let index = index.unwrap_or_else(|| entries.last_key_value().map_or(0, |(&last, _)| last));
+        entries.entry(index).or_default()
+    }
+
+    /// The item as it stands; one that is not done is incomplete.
+    pub(super) fn finish(self) -> Value {
+        let Self {
+            mut value,
+            done,
+            lists,
+            ..
+        } = self;
+        for (list, entries) in lists {
+            let entries = entries.into_values();
+            let entries: Vec<Value> = if list == "output" {
+                entries
+                    .flat_map(|entry| match entry {
+                        Value::Array(outputs) => outputs,
+                        output => vec![output],
+                    })
+                    .collect()
+            } else {
+                entries.collect()
+            };
+            if list == "commands" {
+                let action = value.entry(b"action", Value::Null).make_object();
+                action.set(list, Value::Array(entries));
+            } else {
+                value.set(list, Value::Array(entries));
+            }
+        }
+        if !done {
+            value.set("status", Value::string("incomplete"));
+        }
+        Value::Object(value)
+    }
+}
+
+/// The text that an event brings: its `delta` (or that one's `text`), or the whole member.
+fn piece(event: &Object, member: &str, step: Step) -> Option<Text> {
+    let text = match step {
+        Step::Delta => event
+            .text("delta")
+            .or_else(|| event.object("delta").and_then(|delta| delta.text("text"))),
+        Step::Whole => event.text(member).or_else(|| event.text("text")),
+    };
+    text.cloned()
+}
+
+/// A delta goes on; a whole text stands for the deltas, unless it says less.
+fn apply(held: &mut Object, member: &str, text: Option<&Text>, step: Step) {
+    let Some(text) = text else { return };
+    if step == Step::Delta {
+        held.append(member, text);
+    } else if !text.is_empty() || !held.has(member) {
+        held.set(member, Value::String(text.clone()));
+    }
+}

@@ -1,0 +1,622 @@
+//! The faults of the field as small inputs.
+
+#![allow(clippy::format_collect, clippy::needless_pass_by_value)] // small bodies, read more often than run
+
+use super::{Assembled, Assembler, Dialect, Progress, assemble};
+use serde_json::{Value, json};
+
+fn sse(events: &[Value]) -> String {
+    events
+        .iter()
+        .map(|event| format!("data: {event}\n\n"))
+        .collect()
+}
+
+fn named(events: &[Value]) -> String {
+    events
+        .iter()
+        .map(|event| {
+            format!(
+                "event: {}\ndata: {event}\n\n",
+                event["type"].as_str().unwrap()
+            )
+        })
+        .collect()
+}
+
+fn run(dialect: Dialect, body: &str) -> (Value, Option<&'static str>) {
+    let Assembled {
+        response,
+        error_category,
+    } = assemble(Some(dialect), body.as_bytes(), Some(200));
+    let response = response.map_or(Value::Null, |json| serde_json::from_slice(&json).unwrap());
+    (response, error_category)
+}
+
+fn chat(deltas: &[Value]) -> (Value, Option<&'static str>) {
+    let chunks: Vec<Value> = deltas
+        .iter()
+        .map(|delta| json!({"id": "c", "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": delta}]}))
+        .collect();
+    run(Dialect::Chat, &(sse(&chunks) + "data: [DONE]\n\n"))
+}
+
+fn message(deltas: &[Value]) -> Value {
+    chat(deltas).0["choices"][0]["message"].clone()
+}
+
+#[test]
+fn fault_11_halves_of_a_surrogate_pair_join_across_chunks() {
+    let body = concat!(
+        r#"data: {"choices":[{"index":0,"delta":{"content":"hi \ud83d"}}]}"#,
+        "\n\n",
+        r#"data: {"choices":[{"index":0,"delta":{"content":"\ude00!"}}]}"#,
+        "\n\n",
+        "data: [DONE]\n\n",
+    );
+    let (response, category) = run(Dialect::Chat, body);
+    assert_eq!(response["choices"][0]["message"]["content"], "hi 😀!");
+    assert_eq!(category, None);
+    let (response, category) = run(Dialect::Chat, &body.replace("\\ude00", ""));
+    assert_eq!(response["choices"][0]["message"]["content"], "hi \u{fffd}!");
+    assert_eq!(category, None);
+    let delta = |kind: &str, member: &str, text: &str| {
+        format!(
+            "event: content_block_delta\ndata: {{\"type\":\"content_block_delta\",\"index\":0,\
+             \"delta\":{{\"type\":\"{kind}\",\"{member}\":\"{text}\"}}}}\n\n"
+        )
+    };
+    for (kind, member) in [("text_delta", "text"), ("thinking_delta", "thinking")] {
+        let body = delta(kind, member, "\\ud83d") + &delta(kind, member, "\\ude00");
+        assert_eq!(run(Dialect::Messages, &body).0["content"][0][member], "😀");
+    }
+    let delta = |text: &str| {
+        format!(
+            "data: {{\"type\":\"response.output_text.delta\",\"output_index\":0,\"content_index\":0,\"delta\":\"{text}\"}}\n\n"
+        )
+    };
+    let (response, _) = run(Dialect::Responses, &(delta("\\ud83d") + &delta("\\ude00")));
+    assert_eq!(response["output"][0]["content"][0]["text"], "😀");
+}
+
+#[test]
+fn fault_12_only_cr_and_lf_end_lines() {
+    let body =
+        sse(&[json!({"choices": [{"index": 0, "delta": {"content": "a\u{2028}b\u{85}c"}}]})])
+            + "data: [DONE]\n\n";
+    for body in [
+        body.clone(),
+        body.replace('\n', "\r"),
+        body.replace('\n', "\r\n"),
+    ] {
+        let (response, category) = run(Dialect::Chat, &body);
+        assert_eq!(
+            response["choices"][0]["message"]["content"],
+            "a\u{2028}b\u{85}c"
+        );
+        assert_eq!(category, None);
+    }
+}
+
+fn calls(deltas: &[Value]) -> Vec<(Value, Value, Value)> {
+    let message = message(deltas);
+    let calls = message["tool_calls"].as_array().unwrap();
+    calls
+        .iter()
+        .map(|call| {
+            (
+                call["id"].clone(),
+                call["function"]["name"].clone(),
+                call["function"]["arguments"].clone(),
+            )
+        })
+        .collect()
+}
+
+fn open(id: &str, index: Value, arguments: &str) -> Value {
+    let mut call = json!({"id": id, "type": "function", "function": {"name": format!("f{id}"), "arguments": arguments}});
+    if index != json!("none") {
+        call["index"] = index;
+    }
+    call
+}
+
+#[test]
+fn fault_13_tool_calls_open_by_id() {
+    let two = vec![
+        (json!("t1"), json!("ft1"), json!("{\"a\":1}")),
+        (json!("t2"), json!("ft2"), json!("{\"b\":2}")),
+    ];
+    for (one, other) in [
+        (json!("none"), json!("none")),
+        (json!(0), json!(0)),
+        (json!(null), json!(1)),
+        (json!(1), json!(0)),
+    ] {
+        let (first, second) = (open("t1", one, "{\"a\":1}"), open("t2", other, "{\"b\":2}"));
+        assert_eq!(calls(&[json!({"tool_calls": [first, second]})]), two);
+        assert_eq!(
+            calls(&[
+                json!({"tool_calls": [first]}),
+                json!({"tool_calls": [second]})
+            ]),
+            two
+        );
+    }
+    let rest = json!({"index": 0, "function": {"arguments": "1}"}});
+    let one = [(json!("t1"), json!("ft1"), json!("{\"a\":1}"))];
+    assert_eq!(
+        calls(&[json!({"tool_calls": [open("t1", json!(0), "{\"a\":"), rest]})]),
+        one
+    );
+    for id in [json!(null), json!(""), json!("t1")] {
+        let mut rest = rest.clone();
+        rest["id"] = id;
+        assert_eq!(
+            calls(&[json!({"tool_calls": [open("t1", json!(0), "{\"a\":"), rest]})]),
+            one
+        );
+    }
+}
+
+#[test]
+fn pieces_find_their_call() {
+    let piece = |index: Value, text: &str| json!({"tool_calls": [{"index": index, "function": {"arguments": text}}]});
+    let found = calls(&[
+        json!({"tool_calls": [open("t1", json!(0), "")]}),
+        json!({"tool_calls": [open("t2", json!(1), "")]}),
+        piece(json!(0), "{}"),
+        piece(json!(1), "[1"),
+        piece(json!(null), "]"),
+        piece(json!(7), " "),
+    ]);
+    assert_eq!(found[0].2, "{}");
+    assert_eq!(found[1].2, "[1] ");
+}
+
+#[test]
+fn calls_without_ids_stay_apart() {
+    let call = |name: &str| json!({"index": 0, "id": "", "type": "function", "function": {"name": name, "arguments": "{\"x\":1}"}});
+    assert_eq!(
+        calls(&[json!({"tool_calls": [call("f"), call("g")]})]).len(),
+        2
+    );
+    assert_eq!(
+        calls(&[
+            json!({"tool_calls": [call("f")]}),
+            json!({"tool_calls": [call("f")]})
+        ])
+        .len(),
+        2
+    );
+    let opened = json!({"index": 1, "function": {"name": "g", "arguments": ""}});
+    assert_eq!(
+        calls(&[json!({"tool_calls": [call("f"), opened]})]).len(),
+        2
+    );
+}
+
+#[test]
+fn a_name_in_pieces_is_joined_and_one_repeated_is_not() {
+    let named = |name: &str, arguments: &str| json!({"tool_calls": [{"index": 0, "function": {"name": name, "arguments": arguments}}]});
+    let found = calls(&[
+        json!({"tool_calls": [{"index": 0, "id": "t", "function": {"name": "get_", "arguments": ""}}]}),
+        named("weather", ""),
+        named("get_weather", "{\"a\""),
+        named("get_weather", ":1}"),
+    ]);
+    assert_eq!(
+        found,
+        [(json!("t"), json!("get_weather"), json!("{\"a\":1}"))]
+    );
+}
+
+#[test]
+fn fault_14_each_choice_has_its_own() {
+    let chunk = |index: i64, text: &str, finish: Value| json!({"id": "c", "choices": [{"index": index, "delta": {"content": text}, "finish_reason": finish}]});
+    let body = sse(&[
+        chunk(0, "A", json!(null)),
+        chunk(1, "B", json!(null)),
+        chunk(1, "1", json!("length")),
+        chunk(0, "0", json!("stop")),
+    ]);
+    let (response, category) = run(Dialect::Chat, &body);
+    assert_eq!(
+        category, None,
+        "every choice finished: complete without [DONE]"
+    );
+    let choices = response["choices"].as_array().unwrap();
+    let brief: Vec<_> = choices
+        .iter()
+        .map(|choice| {
+            (
+                &choice["index"],
+                &choice["message"]["content"],
+                &choice["finish_reason"],
+            )
+        })
+        .collect();
+    assert_eq!(
+        brief,
+        [
+            (&json!(0), &json!("A0"), &json!("stop")),
+            (&json!(1), &json!("B1"), &json!("length"))
+        ]
+    );
+    let cut = sse(&[chunk(0, "A", json!("stop")), chunk(1, "B", json!(null))]);
+    assert_eq!(run(Dialect::Chat, &cut).1, Some("stream_truncated"));
+}
+
+fn block(index: i64, block: Value, deltas: &[Value]) -> Vec<Value> {
+    let mut events =
+        vec![json!({"type": "content_block_start", "index": index, "content_block": block})];
+    for delta in deltas {
+        events.push(json!({"type": "content_block_delta", "index": index, "delta": delta}));
+    }
+    events.push(json!({"type": "content_block_stop", "index": index}));
+    events
+}
+
+fn stop() -> Value {
+    json!({"type": "message_stop"})
+}
+
+fn input(json: &str) -> Value {
+    json!({"type": "input_json_delta", "partial_json": json})
+}
+
+#[test]
+fn fault_15_inputs_in_pieces() {
+    for kind in ["tool_use", "server_tool_use", "mcp_tool_use"] {
+        let start = json!({"type": kind, "id": "t", "name": "search", "input": {}});
+        let mut events = block(0, start.clone(), &[input("{\"q\":"), input("\"x\"}")]);
+        events.extend(block(1, start.clone(), &[input("")]));
+        events.extend(block(2, start.clone(), &[]));
+        events.extend(block(3, start.clone(), &[input("{\"q\": \"cut")]));
+        events.extend(block(4, start, &[input("{\"q\": NaN}")]));
+        events.push(stop());
+        let (response, category) = run(Dialect::Messages, &named(&events));
+        let inputs: Vec<_> = response["content"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|block| &block["input"])
+            .collect();
+        assert_eq!(
+            inputs,
+            [
+                &json!({"q": "x"}),
+                &json!({}),
+                &json!({}),
+                &json!({"_raw": "{\"q\": \"cut"}),
+                &json!({"_raw": "{\"q\": NaN}"}),
+            ]
+        );
+        assert_eq!(category, None);
+    }
+}
+
+#[test]
+fn fault_16_blocks_keep_to_themselves() {
+    let thinking = |text: &str| json!({"type": "thinking_delta", "thinking": text});
+    let mut events = block(
+        0,
+        json!({"type": "thinking", "thinking": "", "signature": ""}),
+        &[
+            thinking("one"),
+            json!({"type": "signature_delta", "signature": "sig"}),
+        ],
+    );
+    events.extend(block(
+        1,
+        json!({"type": "redacted_thinking", "data": "xyz"}),
+        &[],
+    ));
+    events.extend(block(
+        2,
+        json!({"type": "thinking", "thinking": "", "signature": ""}),
+        &[thinking("two")],
+    ));
+    events.extend(block(
+        3,
+        json!({"type": "text", "text": ""}),
+        &[json!({"type": "text_delta", "text": "hi"})],
+    ));
+    events.push(stop());
+    let (response, _) = run(Dialect::Messages, &named(&events));
+    assert_eq!(
+        response["content"],
+        json!([
+            {"type": "thinking", "thinking": "one", "signature": "sig"},
+            {"type": "redacted_thinking", "data": "xyz"},
+            {"type": "thinking", "thinking": "two", "signature": ""},
+            {"type": "text", "text": "hi"},
+        ])
+    );
+}
+
+fn item(index: i64, item: Value) -> Value {
+    json!({"type": "response.output_item.done", "output_index": index, "item": item})
+}
+
+fn says(id: &str, text: &str) -> Value {
+    json!({"type": "message", "id": id, "role": "assistant", "status": "completed", "content": [{"type": "output_text", "text": text, "annotations": []}]})
+}
+
+#[test]
+fn fault_17_reported_items_are_put_back_in_order() {
+    let reasoning = json!({"type": "reasoning", "id": "rs", "summary": []});
+    for output in [
+        json!([]),
+        json!(null),
+        json!([says("m", "42")]),
+        json!([reasoning]),
+        json!([reasoning, says("m", "42")]),
+    ] {
+        let body = named(&[
+            json!({"type": "response.created", "response": {"id": "r", "status": "in_progress", "output": []}}),
+            item(0, reasoning.clone()),
+            item(1, says("m", "42")),
+            json!({"type": "response.completed", "response": {"id": "r", "status": "completed", "output": output, "usage": {"input_tokens": 1}}}),
+        ]);
+        let (response, category) = run(Dialect::Responses, &body);
+        assert_eq!(
+            response,
+            json!({"id": "r", "status": "completed", "output": [reasoning, says("m", "42")], "usage": {"input_tokens": 1}})
+        );
+        assert_eq!(category, None);
+    }
+}
+
+#[test]
+fn items_that_the_final_response_numbers_anew_are_not_doubled() {
+    let body = |done: Value, last: Value| {
+        named(&[
+            item(0, done),
+            json!({"type": "response.completed", "response": {"status": "completed", "output": [last]}}),
+        ])
+    };
+    let (response, _) = run(Dialect::Responses, &body(says("a", "x"), says("b", "x")));
+    assert_eq!(response["output"], json!([says("b", "x")]));
+    let (response, _) = run(Dialect::Responses, &body(says("", "x"), says("b", "y")));
+    assert_eq!(response["output"], json!([says("b", "y")]));
+    let (response, _) = run(Dialect::Responses, &body(says("a", "x"), says("b", "y")));
+    assert_eq!(response["output"], json!([says("a", "x"), says("b", "y")]));
+    let mut poor = says("a", "");
+    poor["content"] = json!([]);
+    let (response, _) = run(Dialect::Responses, &body(says("a", "x"), poor));
+    assert_eq!(response["output"], json!([says("a", "x")]));
+}
+
+#[test]
+fn fault_18_what_a_cut_stream_added_up_to() {
+    let created = json!({"type": "response.created", "response": {"id": "r", "status": "in_progress", "output": [], "usage": null}});
+    let delta = json!({"type": "response.output_text.delta", "output_index": 1, "content_index": 0, "item_id": "m2", "delta": "par"});
+    let added = json!({"type": "response.output_item.added", "output_index": 1, "item": {"type": "message", "id": "m2", "role": "assistant", "status": "in_progress", "content": []}});
+    for events in [
+        vec![
+            created.clone(),
+            item(0, says("m", "42")),
+            added,
+            delta.clone(),
+        ],
+        vec![created, item(0, says("m", "42")), delta],
+    ] {
+        let (response, category) = run(Dialect::Responses, &named(&events));
+        assert_eq!(category, Some("stream_truncated"));
+        assert_eq!(response["status"], "incomplete");
+        assert_eq!(response["usage"], json!(null));
+        assert_eq!(response["output"][0], says("m", "42"));
+        assert_eq!(
+            response["output"][1],
+            json!({
+                "type": "message", "id": "m2", "role": "assistant", "status": "incomplete",
+                "content": [{"type": "output_text", "text": "par"}],
+            })
+        );
+    }
+}
+
+#[test]
+fn fault_19_the_same_reasoning_twice_counts_once() {
+    let both = |text: &str| json!({"reasoning": text, "reasoning_content": text});
+    assert_eq!(
+        message(&[both("a"), both("b")]),
+        json!({"reasoning_content": "ab"})
+    );
+    assert_eq!(
+        message(&[json!({"reasoning": "a"}), json!({"reasoning": "b"})]),
+        json!({"reasoning": "ab"})
+    );
+    assert_eq!(
+        message(&[json!({"reasoning": "a", "reasoning_content": ""})]),
+        json!({"reasoning": "a"})
+    );
+    assert_eq!(
+        message(&[json!({"reasoning": "a", "reasoning_content": "b"})]),
+        json!({"reasoning": "a", "reasoning_content": "b"})
+    );
+}
+
+#[test]
+fn fault_22_usage_is_cumulative() {
+    for (delta, expected) in [
+        (
+            json!({"input_tokens": 0, "output_tokens": 42}),
+            (310, 50, 42),
+        ),
+        (
+            json!({"input_tokens": null, "cache_read_input_tokens": null, "output_tokens": 42}),
+            (310, 50, 42),
+        ),
+        (
+            json!({"input_tokens": 400, "output_tokens": 42}),
+            (400, 50, 42),
+        ),
+    ] {
+        let body = named(&[
+            json!({"type": "message_start", "message": {"id": "m", "content": [], "usage": {"input_tokens": 310, "cache_read_input_tokens": 50, "output_tokens": 1}}}),
+            json!({"type": "message_delta", "delta": {"stop_reason": "end_turn", "stop_sequence": null}, "usage": delta}),
+            stop(),
+        ]);
+        let (response, category) = run(Dialect::Messages, &body);
+        let count = |key: &str| response["usage"][key].as_i64().unwrap();
+        let found = (
+            count("input_tokens"),
+            count("cache_read_input_tokens"),
+            count("output_tokens"),
+        );
+        assert_eq!(found, expected);
+        assert_eq!(response["stop_reason"], "end_turn");
+        assert_eq!(category, None);
+    }
+}
+
+#[test]
+fn chat_usage_is_the_last_with_counts() {
+    let body = sse(&[
+        json!({"id": "c", "choices": [{"index": 0, "delta": {"content": "x"}, "finish_reason": "stop"}], "usage": null}),
+        json!({"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 1}}),
+        json!({"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2}}),
+        json!({"choices": [], "usage": {}}),
+    ]);
+    assert_eq!(
+        run(Dialect::Chat, &body).0["usage"],
+        json!({"prompt_tokens": 3, "completion_tokens": 2})
+    );
+}
+
+#[test]
+fn errors_keep_what_came_before() {
+    let text = json!({"choices": [{"index": 0, "delta": {"content": "x"}}]});
+    let (response, category) = run(
+        Dialect::Chat,
+        &sse(&[text, json!({"error": {"message": "boom"}})]),
+    );
+    assert_eq!(response["choices"][0]["message"]["content"], "x");
+    assert_eq!(response["error"]["message"], "boom");
+    assert_eq!(category, Some("upstream_error"));
+    let overloaded =
+        json!({"type": "error", "error": {"type": "overloaded_error", "message": "later"}});
+    let (response, category) = run(Dialect::Messages, &named(std::slice::from_ref(&overloaded)));
+    assert_eq!((response, category), (overloaded, Some("upstream_error")));
+    let body = named(&[
+        json!({"type": "response.created", "response": {"id": "r", "status": "in_progress", "error": null}}),
+        json!({"type": "error", "code": "server_error", "message": "m", "param": null, "sequence_number": 3}),
+    ]);
+    let (response, category) = run(Dialect::Responses, &body);
+    assert_eq!(
+        response["error"],
+        json!({"code": "server_error", "message": "m", "param": null})
+    );
+    assert_eq!(
+        (&response["status"], category),
+        (&json!("failed"), Some("upstream_error"))
+    );
+}
+
+#[test]
+fn terminal_events_and_their_categories() {
+    for (kind, category) in [
+        ("response.completed", None),
+        ("response.incomplete", Some("incomplete")),
+        ("response.failed", Some("upstream_error")),
+    ] {
+        let status = kind.rsplit_once('.').unwrap().1;
+        let event = json!({"type": kind, "response": {"status": status, "output": []}});
+        let (response, found) = run(Dialect::Responses, &named(&[event]));
+        assert_eq!(
+            (response["status"].as_str().unwrap(), found),
+            (status, category)
+        );
+    }
+    for (status, category) in [
+        (408, "timeout"),
+        (504, "timeout"),
+        (429, "rate_limit"),
+        (401, "auth"),
+        (403, "auth"),
+        (404, "not_found"),
+        (400, "client_error"),
+        (500, "upstream_error"),
+    ] {
+        let found = assemble(Some(Dialect::Chat), b"data: [DONE]\n\n", Some(status));
+        assert_eq!(found.error_category, Some(category));
+    }
+}
+
+#[test]
+fn unreadable_events_are_remembered_only_where_nothing_better_is_known() {
+    let good = r#"data: {"choices":[{"index":0,"delta":{"content":"x"}}]}"#;
+    let found = run(
+        Dialect::Chat,
+        &format!("data: {{oops\n\n{good}\n\ndata: [DONE]\n\n"),
+    );
+    assert_eq!(
+        (
+            found.0["choices"][0]["message"]["content"].as_str(),
+            found.1
+        ),
+        (Some("x"), Some("capture_parse_error"))
+    );
+    assert_eq!(
+        run(Dialect::Chat, &format!("data: {{oops\n\n{good}\n\n")).1,
+        Some("stream_truncated")
+    );
+    // No blank line between events.
+    let found = run(Dialect::Chat, &format!("{good}\n{good}\ndata: [DONE]\n\n"));
+    assert_eq!(
+        (
+            found.0["choices"][0]["message"]["content"].as_str(),
+            found.1
+        ),
+        (Some("xx"), None)
+    );
+}
+
+#[test]
+fn progress_names_the_first_token_and_the_terminal_event() {
+    let first = format!(
+        "data: {}\n\n",
+        json!({"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]})
+    );
+    let text = format!(
+        "data: {}\n\n",
+        json!({"choices": [{"index": 0, "delta": {"content": "x"}}]})
+    );
+    let mut assembler = Assembler::new(Some(Dialect::Chat));
+    assert_eq!(assembler.feed(first.as_bytes()), Progress::default());
+    assert_eq!(
+        assembler.feed(text.as_bytes()),
+        Progress {
+            first_token: true,
+            terminal_offset: None
+        }
+    );
+    let last = format!("{text}data: [DONE]\n\n");
+    let offset = Some(text.len());
+    assert_eq!(
+        assembler.feed(last.as_bytes()),
+        Progress {
+            first_token: false,
+            terminal_offset: offset
+        }
+    );
+    assert_eq!(assembler.feed(b"data: [DONE]\n\n"), Progress::default());
+
+    let mut assembler = Assembler::new(Some(Dialect::Messages));
+    assert_eq!(
+        assembler
+            .feed(b"event: message_stop\ndata: {\"type\":")
+            .terminal_offset,
+        None
+    );
+    assert_eq!(
+        assembler.feed(b"\"message_stop\"}\n").terminal_offset,
+        Some(0)
+    );
+    assert_eq!(assembler.feed(b"\n").terminal_offset, None);
+    assert_eq!(assembler.finish(Some(200)).error_category, None);
+}
+
+mod cuts;

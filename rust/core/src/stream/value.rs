@@ -1,0 +1,365 @@
+//! A small owned JSON tree for streams: keys keep their order, numbers their digits,
+//! strings may be broken for a while.
+
+use super::parse::{Strictness, parse};
+use super::text::Text;
+
+/// One JSON value.
+///
+/// `Raw` and `RawList` hold finished, compact, strict JSON text: what is only kept and
+/// never looked at again needs no tree (a list of log-probabilities takes several times
+/// its text as one).
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Value {
+    #[default]
+    Null,
+    Bool(bool),
+    /// The digits as they came; always a valid, finite JSON number.
+    Number(Box<str>),
+    String(Text),
+    Array(Vec<Value>),
+    Object(Object),
+    /// One value, written.
+    Raw(Box<[u8]>),
+    /// The elements of a list, written and joined with commas, without the brackets.
+    RawList(Vec<u8>),
+}
+
+/// An object's members in order. A key that came twice is kept twice; the last one counts.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Object(Vec<(Text, Value)>);
+
+impl Object {
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<&Value> {
+        self.0
+            .iter()
+            .rev()
+            .find(|(name, _)| name == key)
+            .map(|(_, value)| value)
+    }
+
+    pub fn get_mut(&mut self, key: &str) -> Option<&mut Value> {
+        self.get_mut_text(key.as_bytes())
+    }
+
+    fn get_mut_text(&mut self, key: &[u8]) -> Option<&mut Value> {
+        self.0
+            .iter_mut()
+            .rev()
+            .find(|(name, _)| name.as_bytes() == key)
+            .map(|(_, value)| value)
+    }
+
+    /// The value at `key`, which becomes `default` first where there is none.
+    pub fn entry(&mut self, key: &[u8], default: Value) -> &mut Value {
+        let at = self
+            .0
+            .iter()
+            .rposition(|(name, _)| name.as_bytes() == key)
+            .unwrap_or_else(|| {
+                self.0.push((Text::from(key), default));
+                self.0.len() - 1
+            });
+        &mut self.0[at].1
+    }
+
+    pub fn set(&mut self, key: &str, value: Value) {
+        *self.entry(key.as_bytes(), Value::Null) = value;
+    }
+
+    pub(crate) fn push(&mut self, key: Text, value: Value) {
+        self.0.push((key, value));
+    }
+
+    pub fn remove(&mut self, key: &str) -> Option<Value> {
+        let mut last = None;
+        self.0.retain_mut(|(name, value)| {
+            let stays = name != key;
+            if !stays {
+                last = Some(std::mem::replace(value, Value::Null));
+            }
+            stays
+        });
+        last
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&Text, &Value)> {
+        self.0.iter().map(|(key, value)| (key, value))
+    }
+
+    /// The string at `key`.
+    #[must_use]
+    pub fn text(&self, key: &str) -> Option<&Text> {
+        self.get(key).and_then(Value::as_text)
+    }
+
+    /// The string at `key`, where there is one that is valid and not empty.
+    #[must_use]
+    pub fn str(&self, key: &str) -> Option<&str> {
+        self.text(key)
+            .filter(|text| !text.is_empty())
+            .and_then(|text| std::str::from_utf8(text.as_bytes()).ok())
+    }
+
+    /// The integer at `key`, where it is one that fits.
+    #[must_use]
+    pub fn int(&self, key: &str) -> Option<i64> {
+        self.get(key).and_then(Value::as_int)
+    }
+
+    #[must_use]
+    pub fn object(&self, key: &str) -> Option<&Object> {
+        self.get(key).and_then(Value::as_object)
+    }
+
+    #[must_use]
+    pub fn array(&self, key: &str) -> Option<&[Value]> {
+        self.get(key).and_then(Value::as_array)
+    }
+
+    /// Whether there is a value at `key` that says something ([`Value::says_something`]).
+    #[must_use]
+    pub fn has(&self, key: &str) -> bool {
+        self.get(key).is_some_and(Value::says_something)
+    }
+
+    /// Appends `text` to the string at `key`; anything else there is replaced.
+    pub fn append(&mut self, key: &str, text: &Text) {
+        let held = self.entry(key.as_bytes(), Value::Null);
+        if let Value::String(held) = held {
+            held.push(text);
+        } else {
+            *held = Value::String(text.clone());
+        }
+    }
+
+    /// Merges what a later snapshot says into this one: null says nothing, objects merge
+    /// key by key, a list goes on or stands for the earlier one, the rest is replaced.
+    pub fn merge_state(&mut self, key: &[u8], value: Value) {
+        let held = self.entry(key, Value::Null);
+        match (held, value) {
+            (_, Value::Null) => {}
+            (Value::Object(held), Value::Object(new)) => {
+                for (key, value) in new {
+                    held.merge_state(key.as_bytes(), value);
+                }
+            }
+            (Value::Array(held), Value::Array(new)) if !new.starts_with(held) => {
+                if !held.starts_with(&new) {
+                    held.extend(new);
+                }
+            }
+            (held, value) => *held = value,
+        }
+    }
+}
+
+impl IntoIterator for Object {
+    type Item = (Text, Value);
+    type IntoIter = std::vec::IntoIter<(Text, Value)>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+impl FromIterator<(&'static str, Value)> for Object {
+    fn from_iter<I: IntoIterator<Item = (&'static str, Value)>>(members: I) -> Self {
+        Self(
+            members
+                .into_iter()
+                .map(|(key, value)| (Text::from(key), value))
+                .collect(),
+        )
+    }
+}
+
+impl Value {
+    #[must_use]
+    pub fn string(text: &str) -> Self {
+        Self::String(Text::from(text))
+    }
+
+    #[must_use]
+    pub fn int(number: i64) -> Self {
+        Self::Number(number.to_string().into())
+    }
+
+    #[must_use]
+    pub fn as_text(&self) -> Option<&Text> {
+        if let Self::String(text) = self {
+            Some(text)
+        } else {
+            None
+        }
+    }
+
+    #[must_use]
+    pub fn as_object(&self) -> Option<&Object> {
+        if let Self::Object(object) = self {
+            Some(object)
+        } else {
+            None
+        }
+    }
+
+    pub fn as_object_mut(&mut self) -> Option<&mut Object> {
+        if let Self::Object(object) = self {
+            Some(object)
+        } else {
+            None
+        }
+    }
+
+    #[must_use]
+    pub fn as_array(&self) -> Option<&[Value]> {
+        if let Self::Array(items) = self {
+            Some(items)
+        } else {
+            None
+        }
+    }
+
+    #[must_use]
+    pub fn as_int(&self) -> Option<i64> {
+        if let Self::Number(digits) = self {
+            digits.parse().ok()
+        } else {
+            None
+        }
+    }
+
+    #[must_use]
+    pub fn is_null(&self) -> bool {
+        matches!(self, Self::Null)
+    }
+
+    /// Whether the value is more than null, the empty string, an empty list or object.
+    #[must_use]
+    pub fn says_something(&self) -> bool {
+        match self {
+            Self::Null => false,
+            Self::Bool(_) | Self::Number(_) => true,
+            Self::String(text) => !text.is_empty(),
+            Self::Array(items) => !items.is_empty(),
+            Self::Object(object) => !object.is_empty(),
+            Self::Raw(json) => !matches!(&**json, b"null" | b"\"\"" | b"[]" | b"{}"),
+            Self::RawList(json) => !json.is_empty(),
+        }
+    }
+
+    /// The object in here; whatever else was here becomes an empty one.
+    pub fn make_object(&mut self) -> &mut Object {
+        if !matches!(self, Self::Object(_)) {
+            *self = Self::Object(Object::default());
+        }
+        match self {
+            Self::Object(object) => object,
+            _ => unreachable!("it was made one"),
+        }
+    }
+
+    /// The list in here; null becomes an empty one, anything else its only element.
+    pub fn make_array(&mut self) -> &mut Vec<Value> {
+        if !matches!(self, Self::Array(_)) {
+            *self = match std::mem::replace(self, Self::Null) {
+                Self::Null => Self::Array(Vec::new()),
+                list @ Self::RawList(_) => parse(&list.to_json(), Strictness::Event)
+                    .unwrap_or_else(|| Self::Array(vec![list])),
+                held => Self::Array(vec![held]),
+            };
+        }
+        match self {
+            Self::Array(items) => items,
+            _ => unreachable!("it was made one"),
+        }
+    }
+
+    /// Appends the elements of a list, written out; for long lists that nobody looks into.
+    pub fn extend_written(&mut self, elements: &[Value]) {
+        if !matches!(self, Self::RawList(_)) {
+            let mut list = Vec::new();
+            match self {
+                Self::Null => {}
+                Self::Array(items) => write_elements(items, &mut list),
+                ref other => other.write(&mut list),
+            }
+            *self = Self::RawList(list);
+        }
+        if let Self::RawList(list) = self
+            && !elements.is_empty()
+        {
+            if !list.is_empty() {
+                list.push(b',');
+            }
+            write_elements(elements, list);
+        }
+    }
+
+    /// The same value as written text: less memory, no more looking inside.
+    #[must_use]
+    pub fn written(self) -> Self {
+        match self {
+            Self::Array(_) | Self::Object(_) | Self::RawList(_) => {
+                Self::Raw(self.to_json().into_boxed_slice())
+            }
+            other => other,
+        }
+    }
+
+    #[must_use]
+    pub fn to_json(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.write(&mut out);
+        out
+    }
+
+    /// Appends the value as compact strict JSON.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Null => out.extend_from_slice(b"null"),
+            Self::Bool(true) => out.extend_from_slice(b"true"),
+            Self::Bool(false) => out.extend_from_slice(b"false"),
+            Self::Number(digits) => out.extend_from_slice(digits.as_bytes()),
+            Self::String(text) => text.write_json(out),
+            Self::Array(items) => {
+                out.push(b'[');
+                write_elements(items, out);
+                out.push(b']');
+            }
+            Self::Object(object) => {
+                out.push(b'{');
+                for (at, (key, value)) in object.iter().enumerate() {
+                    if at > 0 {
+                        out.push(b',');
+                    }
+                    key.write_json(out);
+                    out.push(b':');
+                    value.write(out);
+                }
+                out.push(b'}');
+            }
+            Self::Raw(json) => out.extend_from_slice(json),
+            Self::RawList(json) => {
+                out.push(b'[');
+                out.extend_from_slice(json);
+                out.push(b']');
+            }
+        }
+    }
+}
+
+fn write_elements(items: &[Value], out: &mut Vec<u8>) {
+    for (at, item) in items.iter().enumerate() {
+        if at > 0 {
+            out.push(b',');
+        }
+        item.write(out);
+    }
+}
