@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 
 use jiter::Jiter;
+use rollfold_core::json::{self, Fault, Scanner};
 use serde_json::value::RawValue;
 use sonic_rs::{JsonValueTrait, LazyValue};
 
@@ -45,6 +46,11 @@ pub const CANDIDATES: &[Candidate] = &[
         name: "sonic-rs LazyValue",
         skip: sonic_skip,
         slice: sonic_slice,
+    },
+    Candidate {
+        name: "rollfold",
+        skip: own_skip,
+        slice: own_slice,
     },
 ];
 
@@ -153,4 +159,38 @@ fn sonic_slice(line: &[u8]) -> Result<Slices, String> {
         }
     }
     Ok(slices)
+}
+
+fn own_skip(line: &[u8]) -> Result<(), String> {
+    json::parse(line).map(drop).map_err(text)
+}
+
+fn own_slice(line: &[u8]) -> Result<Slices, String> {
+    json::check_utf8(line, 0).map_err(text)?;
+    let mut scanner = Scanner::new(line);
+    let mut slices = Slices::default();
+    own_object(&mut scanner, &mut slices, 0).map_err(text)?;
+    if scanner.at_end() {
+        Ok(slices)
+    } else {
+        Err("trailing bytes".to_string())
+    }
+}
+
+fn own_object(scanner: &mut Scanner, slices: &mut Slices, level: u8) -> Result<(), Fault> {
+    scanner.object(|scanner, key| {
+        let start = scanner.pos();
+        if level == 0 && key.is_str("request") {
+            own_object(scanner, slices, 1)?;
+        } else if level == 1 && (key.is_str("messages") || key.is_str("input")) {
+            scanner.array(|scanner| {
+                slices.add(scanner.value()?.bytes());
+                Ok(())
+            })?;
+        } else {
+            scanner.value()?;
+        }
+        slices.add(scanner.slice(start, scanner.pos()));
+        Ok(())
+    })
 }
