@@ -22,9 +22,9 @@ from nemo_gym import rollout_collection as peer
 
 def steps(row: dict[str, Any], result: dict[str, Any], capture_dirs: list[Path]) -> dict[str, Any]:
     """Enrich as the collector of nemo-gym 0.7.0 does: identity, merge, trajectory, perf."""
-    for key in row:
+    for key, value in row.items():
         if key.startswith("_ng_") or key in ("agent_ref", "task_source", "skills_ref"):
-            result.setdefault(key, row[key])
+            result.setdefault(key, value)
     peer.merge_model_call_capture_into_record(result, capture_dirs, include_payloads=True)
     peer._attach_trajectory_record(row, result)  # noqa: SLF001  (its step has no public name)
     peer._attach_ng_perf(result, observability_enabled=True, rollout_latency_ms=1234.5)  # noqa: SLF001
