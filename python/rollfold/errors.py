@@ -31,3 +31,15 @@ def _shown(value: object, limit: int = 200) -> str:
     except ValueError:  # an int of more digits than Python agrees to print
         return f"an integer of {value.bit_length()} bits" if isinstance(value, int) else "..."
     return text if len(text) <= limit else f"{text[:limit]}..."
+
+
+class MissingExtraError(RollfoldError, ImportError):
+    """A feature needs one of the package's extras, which is not installed."""
+
+    def __init__(self, extra: str, module: str) -> None:
+        super().__init__(extra, module)
+        self.extra = extra
+        self.module = module
+
+    def __str__(self) -> str:
+        return f"install rollfold[{self.extra}] ({self.module} is missing)"
