@@ -29,7 +29,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut output = Vec::with_capacity(bytes_out + capture.len());
     let copy_touched = median(repeats, || copy(&capture, bytes_out, &mut output));
     let copy_fresh = median(repeats, || {
-        copy(&capture, bytes_out, &mut Vec::with_capacity(bytes_out + capture.len()));
+        copy(
+            &capture,
+            bytes_out,
+            &mut Vec::with_capacity(bytes_out + capture.len()),
+        );
     });
     println!(
         "{{\"read\":{read},\"utf8\":{utf8},\"copy_touched\":{copy_touched},\"copy_fresh\":{copy_fresh}}}"

@@ -6,6 +6,7 @@
 //! beyond a double. What it returns are [`Raw`] slices, which the rest of the core reads
 //! without checking again.
 
+mod block;
 mod raw;
 mod scan;
 mod tape;

@@ -1,5 +1,6 @@
 //! The strict scanner.
 
+use super::block::{BLOCK, number_run, string_marks};
 use super::raw::Raw;
 use super::{Fault, FaultKind, MAX_DEPTH, MAX_INT_DIGITS, parse_f64};
 
@@ -7,10 +8,6 @@ type Scan<T> = Result<T, Fault>;
 
 const ONES: u64 = 0x0101_0101_0101_0101;
 const HIGHS: u64 = 0x8080_8080_8080_8080;
-
-/// How many bytes of a string are looked at eight at a time before the vectorised
-/// search takes over: most strings end sooner, and its set-up costs more than they do.
-const SHORT_STRING: usize = 32;
 
 /// A cursor over text that is not trusted.
 ///
@@ -21,6 +18,9 @@ pub struct Scanner<'a> {
     text: &'a [u8],
     pos: usize,
     depth: usize,
+    /// Where the block starts that was classified last, and its marks.
+    block: usize,
+    marks: u64,
 }
 
 /// The first position at or after `pos` that holds no JSON blank.
@@ -38,17 +38,6 @@ fn load(text: &[u8], pos: usize) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.try_into().ok()?))
 }
 
-/// Marks (high bit) the bytes that end a run of plain string characters; only the
-/// lowest mark is exact.
-#[inline]
-fn string_marks(word: u64) -> u64 {
-    let quote = word ^ (ONES * 0x22);
-    let backslash = word ^ (ONES * 0x5c);
-    let zero = |x: u64| x.wrapping_sub(ONES) & !x;
-    let control = word.wrapping_sub(ONES * 0x20) & !word;
-    (zero(quote) | zero(backslash) | control) & HIGHS
-}
-
 /// Marks (high bit) the bytes that are no ASCII digit; only the lowest mark is exact.
 #[inline]
 fn non_digit_marks(word: u64) -> u64 {
@@ -59,17 +48,15 @@ fn non_digit_marks(word: u64) -> u64 {
 
 /// How many bytes come before the first that a string must escape.
 pub(super) fn plain_len(text: &[u8]) -> usize {
-    let mut pos = 0;
-    while let Some(word) = load(text, pos) {
-        let marks = string_marks(word);
+    let mut at = 0;
+    while at < text.len() {
+        let marks = string_marks(text, at);
         if marks != 0 {
-            return pos + marks.trailing_zeros() as usize / 8;
+            return at + marks.trailing_zeros() as usize;
         }
-        pos += 8;
+        at += BLOCK;
     }
-    let tail = &text[pos..];
-    let special = |b: &u8| *b < 0x20 || matches!(b, b'"' | b'\\');
-    pos + tail.iter().position(special).unwrap_or(tail.len())
+    text.len()
 }
 
 impl<'a> Scanner<'a> {
@@ -80,6 +67,8 @@ impl<'a> Scanner<'a> {
             text,
             pos: 0,
             depth: 0,
+            block: usize::MAX,
+            marks: 0,
         }
     }
 
@@ -324,6 +313,15 @@ impl<'a> Scanner<'a> {
     /// stops at the first byte of the last one, or of what is no number.
     fn numbers(&mut self) -> Scan<()> {
         loop {
+            let run = number_run(self.text, self.pos);
+            if run > 0 {
+                self.pos += run;
+                if matches!(self.peek(), Some(b'-' | b'0'..=b'9')) {
+                    continue;
+                }
+                self.blanks();
+                return Ok(());
+            }
             let start = self.pos;
             self.number()?;
             if self.peek() != Some(b',') {
@@ -419,49 +417,33 @@ impl<'a> Scanner<'a> {
     #[inline]
     fn string(&mut self) -> Scan<()> {
         self.pos += 1;
-        let mut short_until = self.pos + SHORT_STRING;
         loop {
-            if self.pos < short_until
-                && let Some(word) = load(self.text, self.pos)
-            {
-                let marks = string_marks(word);
-                if marks == 0 {
-                    self.pos += 8;
-                    continue;
-                }
-                self.pos += marks.trailing_zeros() as usize / 8;
-            } else {
-                self.long_run()?;
+            let block = self.pos & !(BLOCK - 1);
+            if block != self.block {
+                self.block = block;
+                self.marks = string_marks(self.text, block);
             }
-            match self.peek() {
-                Some(b'"') => {
+            let marks = self.marks >> (self.pos - block);
+            if marks == 0 {
+                self.pos = block + BLOCK;
+                if self.pos >= self.text.len() {
+                    return Err(self.fault(FaultKind::UnexpectedEnd));
+                }
+                continue;
+            }
+            self.pos += marks.trailing_zeros() as usize;
+            match self.text[self.pos] {
+                b'"' => {
                     self.pos += 1;
                     return Ok(());
                 }
-                Some(b'\\') => {
-                    self.escape()?;
-                    short_until = self.pos + SHORT_STRING;
-                }
-                Some(_) => return Err(self.fault(FaultKind::ControlCharacter)),
-                None => return Err(self.fault(FaultKind::UnexpectedEnd)),
+                b'\\' => self.escape()?,
+                _ => return Err(self.fault(FaultKind::ControlCharacter)),
             }
         }
     }
 
-    /// To the next quote or backslash (or the end), with no control character before it.
-    fn long_run(&mut self) -> Scan<()> {
-        let rest = self.rest();
-        let len = memchr::memchr2(b'"', b'\\', rest).unwrap_or(rest.len());
-        let run = &rest[..len];
-        // Without early exit, so that it is vectorised.
-        if run.iter().fold(0xff, |least, b| least.min(*b)) < 0x20 {
-            self.pos += run.iter().position(|b| *b < 0x20).unwrap_or(0);
-            return Err(self.fault(FaultKind::ControlCharacter));
-        }
-        self.pos += len;
-        Ok(())
-    }
-
+    #[inline]
     fn escape(&mut self) -> Scan<()> {
         let at = self.pos;
         match self.text.get(self.pos + 1) {
