@@ -37,60 +37,51 @@ fn main() -> ExitCode {
     }
 }
 
-/// The median seconds that one pass over `lines` takes, of passes that fill half a second.
-fn median(lines: &[&[u8]], mut pass: impl FnMut(&[u8])) -> f64 {
-    let mut seconds = Vec::new();
-    let until = Instant::now() + Duration::from_millis(500);
-    while seconds.len() < 5 || (Instant::now() < until && seconds.len() < 2000) {
-        let start = Instant::now();
-        lines.iter().for_each(|line| pass(line));
-        seconds.push(start.elapsed().as_secs_f64());
+/// One thing to time: a name of a row, and what is done with a line.
+struct Pass<'a> {
+    row: &'a str,
+    action: Box<dyn FnMut(&[u8]) + 'a>,
+    seconds: Vec<f64>,
+}
+
+impl Pass<'_> {
+    fn median(&mut self) -> f64 {
+        self.seconds.sort_by(f64::total_cmp);
+        self.seconds[self.seconds.len() / 2]
     }
-    seconds.sort_by(f64::total_cmp);
-    seconds[seconds.len() / 2]
 }
 
 fn speed(path: &str) {
     let file = std::fs::read(path).unwrap_or_else(|error| panic!("{path}: {error}"));
     let lines: Vec<&[u8]> = file
         .split(|&byte| byte == b'\n')
-        .filter(|l| !l.is_empty())
+        .filter(|line| !line.is_empty())
         .collect();
     let bytes: usize = lines.iter().map(|line| line.len()).sum();
-    let average = bytes / lines.len();
-    println!("\n{path}: {} lines, {average} bytes a line\n", lines.len());
-    println!("| parser | skip, us a line | GB/s | slice, us a line | GB/s |");
-    println!("|---|---|---|---|---|");
-    let report = |name: &str, skip: f64, slice: Option<f64>| {
-        let columns = |seconds: f64| {
-            let each = seconds * 1e6 / lines.len() as f64;
-            format!("{each:.2} | {:.2}", bytes as f64 / seconds / 1e9)
-        };
-        println!(
-            "| {name} | {} | {} |",
-            columns(skip),
-            slice.map_or_else(|| "| ".to_string(), columns)
-        );
-    };
-    let mut copy = vec![0_u8; bytes];
-    report(
-        "memcpy",
-        median(&lines, |line| {
-            black_box(&mut copy)[..line.len()].copy_from_slice(line);
-        }),
-        None,
-    );
-    report(
-        "UTF-8 check alone",
-        median(&lines, |line| {
-            black_box(simdutf8::basic::from_utf8(black_box(line)).is_ok());
-        }),
-        None,
-    );
     let wanted: Vec<_> = lines
         .iter()
         .map(|line| (CANDIDATES[0].slice)(line).unwrap())
         .collect();
+    let mut copy = vec![0_u8; bytes];
+    let pass = |row, action| Pass {
+        row,
+        action,
+        seconds: Vec::new(),
+    };
+    let mut passes = vec![
+        pass(
+            "memcpy",
+            Box::new(|line: &[u8]| {
+                black_box(&mut copy)[..line.len()].copy_from_slice(line);
+            }),
+        ),
+        pass(
+            "UTF-8 check alone",
+            Box::new(|line| {
+                black_box(simdutf8::basic::from_utf8(black_box(line)).is_ok());
+            }),
+        ),
+    ];
     for Candidate { name, skip, slice } in CANDIDATES {
         for (line, wanted) in lines.iter().zip(&wanted) {
             assert_eq!(
@@ -99,12 +90,43 @@ fn speed(path: &str) {
                 "{name} finds other slices"
             );
         }
-        report(
+        passes.push(pass(name, Box::new(|line| skip(black_box(line)).unwrap())));
+        passes.push(pass(
             name,
-            median(&lines, |line| skip(black_box(line)).unwrap()),
-            Some(median(&lines, |line| {
-                drop(black_box(slice(black_box(line)).unwrap()))
-            })),
+            Box::new(|line| drop(black_box(slice(black_box(line)).unwrap()))),
+        ));
+    }
+    // In turns, so that what else the machine does falls on all of them alike.
+    let until = Instant::now() + Duration::from_secs(3);
+    while passes[0].seconds.len() < 9 || Instant::now() < until {
+        for pass in &mut passes {
+            let start = Instant::now();
+            lines.iter().for_each(|line| (pass.action)(line));
+            pass.seconds.push(start.elapsed().as_secs_f64());
+        }
+    }
+    println!(
+        "\n{path}: {} lines, {} bytes a line\n",
+        lines.len(),
+        bytes / lines.len()
+    );
+    println!("| parser | skip, us a line | GB/s | slice, us a line | GB/s |");
+    println!("|---|---|---|---|---|");
+    let columns = |seconds: f64| {
+        let each = seconds * 1e6 / lines.len() as f64;
+        format!("{each:.2} | {:.2}", bytes as f64 / seconds / 1e9)
+    };
+    for pass in &mut passes[..2] {
+        let median = pass.median();
+        println!("| {} | {} | | |", pass.row, columns(median));
+    }
+    for pair in passes[2..].chunks_mut(2) {
+        let (skip, slice) = (pair[0].median(), pair[1].median());
+        println!(
+            "| {} | {} | {} |",
+            pair[0].row,
+            columns(skip),
+            columns(slice)
         );
     }
 }
