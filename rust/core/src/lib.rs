@@ -4,6 +4,7 @@ pub mod call;
 pub mod error;
 pub mod intern;
 pub mod json;
+pub mod pack;
 pub mod render;
 pub mod store;
 pub mod stream;

@@ -19,6 +19,8 @@ pub use write::{write_f64, write_int, write_str};
 
 /// The deepest nesting that is read; the outermost container is depth 1.
 pub const MAX_DEPTH: usize = 1024;
+/// The deepest nesting of a record, which holds payloads below some levels of its own.
+pub const MAX_RECORD_DEPTH: usize = MAX_DEPTH + 64;
 /// The longest integer that is read, in digits.
 pub const MAX_INT_DIGITS: usize = 4300;
 
@@ -85,8 +87,16 @@ impl std::error::Error for Fault {}
 /// # Errors
 /// The first rule that `text` breaks, with its byte offset.
 pub fn parse(text: &[u8]) -> Result<Raw<'_>, Fault> {
+    parse_to_depth(text, MAX_DEPTH)
+}
+
+/// The same with another limit than [`MAX_DEPTH`].
+///
+/// # Errors
+/// The first rule that `text` breaks, with its byte offset.
+pub fn parse_to_depth(text: &[u8], max_depth: usize) -> Result<Raw<'_>, Fault> {
     check_utf8(text, 0)?;
-    let mut scanner = Scanner::new(text);
+    let mut scanner = Scanner::with_max_depth(text, max_depth);
     scanner.blanks();
     let value = scanner.value()?;
     scanner.blanks();

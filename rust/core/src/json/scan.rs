@@ -2,7 +2,7 @@
 
 use super::block::{BLOCK, number_run, string_marks};
 use super::raw::Raw;
-use super::{Fault, FaultKind, MAX_DEPTH, MAX_INT_DIGITS, parse_f64};
+use super::{Fault, FaultKind, MAX_DEPTH, MAX_INT_DIGITS, MAX_RECORD_DEPTH, parse_f64};
 
 type Scan<T> = Result<T, Fault>;
 
@@ -21,7 +21,12 @@ pub struct Scanner<'a> {
     /// Where the block starts that was classified last, and its marks.
     block: usize,
     marks: u64,
+    max_depth: usize,
 }
+
+/// The bits that tell which open containers are objects: a packed record nests a
+/// record's parts two levels deeper.
+const DEPTH_WORDS: usize = (MAX_RECORD_DEPTH + 2) / 64 + 1;
 
 /// The first position at or after `pos` that holds no JSON blank.
 #[must_use]
@@ -69,6 +74,17 @@ impl<'a> Scanner<'a> {
             depth: 0,
             block: usize::MAX,
             marks: 0,
+            max_depth: MAX_DEPTH,
+        }
+    }
+
+    /// The same with another limit than [`MAX_DEPTH`]; two levels above
+    /// [`MAX_RECORD_DEPTH`] at most.
+    #[must_use]
+    pub fn with_max_depth(text: &'a [u8], max_depth: usize) -> Self {
+        Self {
+            max_depth: max_depth.min(MAX_RECORD_DEPTH + 2),
+            ..Self::new(text)
         }
     }
 
@@ -214,7 +230,7 @@ impl<'a> Scanner<'a> {
     }
 
     fn enter(&mut self) -> Scan<()> {
-        if self.depth >= MAX_DEPTH {
+        if self.depth >= self.max_depth {
             return Err(self.fault(FaultKind::TooDeep));
         }
         self.depth += 1;
@@ -248,7 +264,7 @@ impl<'a> Scanner<'a> {
     /// Skips one value without recursion: the kinds of the open containers are bits.
     fn skip(&mut self) -> Scan<()> {
         let base = self.depth;
-        let mut objects = [0u64; MAX_DEPTH / 64 + 1];
+        let mut objects = [0u64; DEPTH_WORDS];
         loop {
             // At the first byte of a value.
             match self.peek() {
