@@ -1,5 +1,7 @@
 """The compiled part: Rust, without a Python object in its loops."""
 
+import os
+from collections.abc import Sequence
 from typing import Literal, final
 
 __version__: str
@@ -64,3 +66,149 @@ def assemble_stream(
     dialect: str | None, raw: bytes, status_code: int | None = None
 ) -> tuple[bytes | None, str | None]:
     """Assemble a whole body at once; see `StreamAssembler`."""
+
+# --- the capture store's writing side (contract, sections 3 and 10) ---
+
+@final
+class CaptureWriter:
+    """Appends exchanges to the captures of one directory; safe to share between threads.
+
+    Every append takes the file's exclusive lock, ends a torn last line, follows a file
+    that a consumer took away, and writes the line in one call.
+
+    Args:
+        root: the directory, made when it is first needed.
+        durability: when a record is safe from a crash of the machine: before `append`
+            returns (`record`), after the next `sync` (`batch`), when the kernel gets to
+            it (`none`).
+        file_mode: permissions of files that are made.
+        dir_mode: permissions of the directory if it is made.
+        lock_wait_s: the longest wait for the lock, in seconds; then the line is written
+            without it and the attempt marked incomplete.
+
+    Raises:
+        ValueError: an argument is not one of these.
+    """
+
+    def __new__(
+        cls,
+        root: str | os.PathLike[str],
+        *,
+        durability: str = "record",
+        file_mode: int = 0o600,
+        dir_mode: int = 0o700,
+        lock_wait_s: float = 5.0,
+    ) -> CaptureWriter: ...
+    def append(self, rollout_id: str, line: bytes) -> LockOutcome:
+        """Append one line (without its newline); says how the lock was had.
+
+        Raises:
+            ValueError: the id is not valid, or the line holds a newline.
+            OSError: it could not be written; the attempt is marked incomplete if it can be.
+        """
+
+    def write(self, rollout_id: str, line: ComposedLine) -> LockOutcome:
+        """Append a composed line; as `append`."""
+
+    def mark_incomplete(self, rollout_id: str) -> None:
+        """Leave the marker that some exchange of the attempt could not be written."""
+
+    def sync(self) -> None:
+        """Bring what was appended with durability `batch` to the disk."""
+
+LockOutcome = Literal["locked", "timed_out", "unavailable"]
+
+@final
+class ComposedLine:
+    """An exchange's line, ready to be written."""
+
+    def __bytes__(self) -> bytes: ...
+
+@final
+class Recording:
+    """The bodies of one call as they pass by.
+
+    Args:
+        dialect: `chat`, `messages` or `responses`.
+        max_body_bytes: how much of each body is kept; None for all.
+    """
+
+    def __new__(cls, dialect: str, max_body_bytes: int | None = None) -> Recording: ...
+    def feed_request(self, chunk: bytes) -> None:
+        """Take the request body's next bytes."""
+
+    def start_response(self, stream: bool) -> None:
+        """Begin the response; `stream` where its content type is text/event-stream."""
+
+    def feed_response(self, chunk: bytes) -> tuple[bool, int | None]:
+        """Take the response body's next bytes.
+
+        Returns:
+            For a stream, what `StreamProgress` says: whether the first token is in the
+            chunk, and the offset of the first terminal event in it, if it is.
+        """
+
+    def compose(
+        self,
+        *,
+        model_call_id: str,
+        server_name: str | None = None,
+        started_at: float,
+        completed_at: float,
+        latency_ms: float,
+        latency_ttft_ms: float | None = None,
+        status_code: int | None = None,
+        error_category: str | None = None,
+        client_session_id: str | None = None,
+        upstream_attempted: bool | None = None,
+        response_source: str | None = None,
+        upstream_status_code: int | None = None,
+        local_response_reason: str | None = None,
+    ) -> ComposedLine:
+        """End the call and compose its line from the bodies' own bytes, once.
+
+        Times are Unix seconds, durations milliseconds. A body that is no JSON object goes
+        into `request_raw` or `response_raw`; what strict JSON does not know is replaced
+        and the text kept there. The category of a status that is no success wins over
+        `error_category`, which wins over what the response's body says.
+
+        Raises:
+            ValueError: it was composed before.
+        """
+
+@final
+class InflightAnnouncer:
+    """What this process announces as in flight in one directory: one file descriptor.
+
+    A forked child must `forget`, or it holds its parent's announcements.
+    """
+
+    def __new__(
+        cls,
+        root: str | os.PathLike[str],
+        *,
+        file_mode: int = 0o600,
+        dir_mode: int = 0o700,
+    ) -> InflightAnnouncer: ...
+    def enter(self, rollout_id: str) -> None:
+        """Announce a call of the attempt.
+
+        Raises:
+            OSError: the file system gives no such locks, or the file cannot be made.
+        """
+
+    def leave(self, rollout_id: str) -> None:
+        """Take one announcement back."""
+
+    def forget(self) -> None:
+        """Close the file without taking anything back (in a forked child)."""
+
+    def __len__(self) -> int: ...
+
+def in_flight(dirs: Sequence[str | os.PathLike[str]], rollout_id: str) -> bool:
+    """Whether a call of the attempt is announced in one of the directories."""
+
+def clear_capture(
+    root: str | os.PathLike[str], rollout_id: str, *, lock_wait_s: float = 5.0
+) -> int:
+    """Remove an attempt's capture, late file and marker, read or not; how many there were."""

@@ -2,6 +2,7 @@
 //! interpreter, converts results; nothing else.
 
 mod json;
+mod store;
 mod stream;
 
 use pyo3::prelude::*;
@@ -22,6 +23,7 @@ mod _core {
             },
         )?;
         super::json::register(module)?;
+        super::store::register(module)?;
         super::stream::register(module)
     }
 }

@@ -5,6 +5,8 @@
 //! `<id>.capture.late.jsonl`; and, for all of them, one `.rollfold-inflight` file on
 //! which writers announce calls in flight (contract, sections 3, 10 and 12).
 
+mod body;
+mod compose;
 mod delete;
 mod inflight;
 mod lock;
@@ -13,6 +15,8 @@ mod quiet;
 mod read;
 mod write;
 
+pub use body::{Body, Stream};
+pub use compose::{Facts, Line, Response, compose};
 pub use delete::{Claim, Claimed, Deletion, Kept, claim, claim_and_delete, clear};
 pub use inflight::{Announcer, INFLIGHT_FILE, InflightProbe};
 pub use lock::{Held, LockMode, acquire};

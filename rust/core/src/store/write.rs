@@ -93,15 +93,18 @@ impl Writer {
         self.options
     }
 
-    /// Appends one exchange, `line` without its newline. Where that fails, and where the
+    /// Appends one exchange: a line in parts, without its newline. Where that fails, and where the
     /// lock was not had in time, the attempt is marked incomplete if that can be done.
     ///
     /// # Errors
     /// The id is not valid, the line holds a newline, or a file-system call failed.
-    pub fn append(&self, id: &str, line: &[u8]) -> Result<Appended> {
+    pub fn append(&self, id: &str, line: &[&[u8]]) -> Result<Appended> {
         check_rollout_id(id)?;
         let path = capture_path(&self.root, id);
-        if memchr::memchr(b'\n', line).is_some() {
+        if line
+            .iter()
+            .any(|part| memchr::memchr(b'\n', part).is_some())
+        {
             return Err(Error::Shape {
                 key: "line".into(),
                 reason: "holds a newline".into(),
@@ -121,7 +124,7 @@ impl Writer {
         outcome
     }
 
-    fn append_at(&self, path: &Path, line: &[u8]) -> Result<Appended> {
+    fn append_at(&self, path: &Path, line: &[&[u8]]) -> Result<Appended> {
         let deadline = Instant::now() + self.lock_wait(path);
         for _ in 0..REOPENS {
             let (file, created) = self.open(path)?;
@@ -239,7 +242,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 /// One write of the line and its newline, on a line of its own. Returns whether a torn
 /// tail was ended first.
-fn write_line(file: &File, line: &[u8], locked: bool) -> io::Result<bool> {
+fn write_line(file: &File, line: &[&[u8]], locked: bool) -> io::Result<bool> {
     let stat = fstat(file)?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Err(io::Error::new(
@@ -253,11 +256,9 @@ fn write_line(file: &File, line: &[u8], locked: bool) -> io::Result<bool> {
         pread(file, &mut last, before - 1)?;
     }
     let torn = last != [b'\n'];
-    let mut slices = [
-        IoSlice::new(if torn { b"\n" } else { b"" }),
-        IoSlice::new(line),
-        IoSlice::new(b"\n"),
-    ];
+    let before_it: &[u8] = if torn { b"\n" } else { b"" };
+    let parts = [before_it].into_iter().chain(line.iter().copied());
+    let mut slices: Vec<IoSlice> = parts.chain([&b"\n"[..]]).map(IoSlice::new).collect();
     let mut left = &mut slices[..];
     let mut written = 0_u64;
     while left.iter().any(|slice| !slice.is_empty()) {

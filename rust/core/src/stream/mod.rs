@@ -21,6 +21,7 @@ use responses::Responses;
 pub use parse::{MAX_DEPTH, Strictness, parse};
 pub use sse::{Decoder, Event};
 pub use text::Text;
+pub(crate) use text::escape;
 pub use value::{Object, Value};
 
 /// Whether an event carried content, reasoning, a refusal or a tool call.
@@ -338,7 +339,7 @@ impl State {
 }
 
 /// The error category of a status that is no success.
-fn category_of_status(status: i64) -> Option<&'static str> {
+pub(crate) fn category_of_status(status: i64) -> Option<&'static str> {
     match status {
         408 | 504 => Some("timeout"),
         429 => Some("rate_limit"),
@@ -389,7 +390,8 @@ fn may_be_terminal(event: &Event) -> bool {
         || finds(b"response.")
 }
 
-fn is_terminal_event(event: &Event) -> bool {
+/// Whether an event ends a stream.
+pub(crate) fn is_terminal_event(event: &Event) -> bool {
     if is_done_mark(&event.data) {
         return true;
     }

@@ -138,7 +138,7 @@ fn surrogate(bytes: &[u8]) -> Option<u32> {
 }
 
 /// Appends valid UTF-8 with what JSON does not allow in a string escaped.
-fn escape(bytes: &[u8], out: &mut Vec<u8>) {
+pub(crate) fn escape(bytes: &[u8], out: &mut Vec<u8>) {
     let mut plain = 0;
     for (at, &byte) in bytes.iter().enumerate() {
         if byte >= 0x20 && byte != b'"' && byte != b'\\' {
