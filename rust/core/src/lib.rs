@@ -6,6 +6,7 @@ pub mod intern;
 pub mod json;
 pub mod pack;
 pub mod render;
+pub mod sink;
 pub mod store;
 pub mod stream;
 pub mod usage;

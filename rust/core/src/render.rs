@@ -2,104 +2,113 @@
 
 use crate::intern::{Blob, Interner, REASONING_KEYS, SharedId};
 use crate::json::{Raw, write_f64, write_int, write_str};
+use crate::sink::{Counter, Sink};
 use crate::value::{Key, Value};
 
 /// Appends `value` as JSON text without blanks of our own.
-pub fn render(value: &Value<'_>, shared: &Interner<'_>, out: &mut Vec<u8>) {
+pub fn render<S: Sink>(value: &Value<'_>, shared: &Interner<'_>, out: &mut S) {
     match value {
-        Value::Null => out.extend_from_slice(b"null"),
-        Value::Bool(true) => out.extend_from_slice(b"true"),
-        Value::Bool(false) => out.extend_from_slice(b"false"),
+        Value::Null => out.put(b"null"),
+        Value::Bool(true) => out.put(b"true"),
+        Value::Bool(false) => out.put(b"false"),
         Value::Int(number) => write_int(out, *number),
         Value::Float(number) => write_f64(out, *number),
         Value::Str(text) => write_str(out, text),
-        Value::Raw(raw) | Value::Parted(raw, _) => out.extend_from_slice(raw.bytes()),
-        Value::Text(text) => out.extend_from_slice(text),
+        Value::Raw(raw) | Value::Parted(raw, _) => out.put(raw.bytes()),
+        Value::Text(text) => out.put(text),
         Value::Shared(id) => render_shared(*id, shared, out),
         Value::Array(elements) => {
             list(elements, out, |element, out| render(element, shared, out));
         }
         Value::SharedList(ids) => list(ids.iter(), out, |id, out| render_shared(*id, shared, out)),
         Value::Object(members) => {
-            out.push(b'{');
+            out.put_byte(b'{');
             for (index, (key, value)) in members.iter().enumerate() {
                 if index > 0 {
-                    out.push(b',');
+                    out.put_byte(b',');
                 }
                 render_key(*key, out);
                 render(value, shared, out);
             }
-            out.push(b'}');
+            out.put_byte(b'}');
         }
     }
 }
 
 /// Appends a key and its colon.
-pub fn render_key(key: Key<'_>, out: &mut Vec<u8>) {
+pub fn render_key<S: Sink>(key: Key<'_>, out: &mut S) {
     match key {
         Key::Name(name) => {
-            out.push(b'"');
-            out.extend_from_slice(name.as_bytes());
-            out.extend_from_slice(b"\":");
+            out.put_byte(b'"');
+            out.put(name.as_bytes());
+            out.put(b"\":");
         }
         Key::Raw(raw) => {
-            out.extend_from_slice(raw.bytes());
-            out.push(b':');
+            out.put(raw.bytes());
+            out.put_byte(b':');
         }
     }
 }
 
-fn list<T>(
+fn list<T, S: Sink>(
     items: impl IntoIterator<Item = T>,
-    out: &mut Vec<u8>,
-    mut one: impl FnMut(T, &mut Vec<u8>),
+    out: &mut S,
+    mut one: impl FnMut(T, &mut S),
 ) {
-    out.push(b'[');
+    out.put_byte(b'[');
     for (index, item) in items.into_iter().enumerate() {
         if index > 0 {
-            out.push(b',');
+            out.put_byte(b',');
         }
         one(item, out);
     }
-    out.push(b']');
+    out.put_byte(b']');
 }
 
-fn render_shared(id: SharedId, shared: &Interner<'_>, out: &mut Vec<u8>) {
+fn render_shared<S: Sink>(id: SharedId, shared: &Interner<'_>, out: &mut S) {
     match shared.blob(id) {
-        Blob::Raw(raw) => out.extend_from_slice(raw.bytes()),
-        Blob::Text(text) => out.extend_from_slice(text),
+        Blob::Raw(raw) => out.put(raw.bytes()),
+        Blob::Text(text) => out.put(text),
         // Only the caller that asked for objects adds these, and it never renders text.
-        Blob::Foreign(_) => out.extend_from_slice(b"null"),
+        Blob::Foreign(_) => out.put(b"null"),
         Blob::Typed(base) => {
-            out.extend_from_slice(b"{\"type\":\"message\"");
+            out.put(b"{\"type\":\"message\"");
             if let Some(raw) = shared.raw(*base) {
                 render_members(raw, &["type"], true, out);
             }
-            out.push(b'}');
+            out.put_byte(b'}');
         }
         Blob::WithoutReasoning(base) => {
-            out.push(b'{');
+            out.put_byte(b'{');
             if let Some(raw) = shared.raw(*base) {
                 render_members(raw, &REASONING_KEYS, false, out);
             }
-            out.push(b'}');
+            out.put_byte(b'}');
         }
     }
 }
 
-fn render_members(object: Raw<'_>, without: &[&str], mut follows: bool, out: &mut Vec<u8>) {
+fn render_members<S: Sink>(object: Raw<'_>, without: &[&str], mut follows: bool, out: &mut S) {
     for (key, value) in object
         .members()
         .filter(|(key, _)| !without.iter().any(|w| key.is_str(w)))
     {
         if follows {
-            out.push(b',');
+            out.put_byte(b',');
         }
         follows = true;
-        out.extend_from_slice(key.bytes());
-        out.push(b':');
-        out.extend_from_slice(value.bytes());
+        out.put(key.bytes());
+        out.put_byte(b':');
+        out.put(value.bytes());
     }
+}
+
+/// Exactly how many bytes [`render`] appends: it is run without writing.
+#[must_use]
+pub fn exact_len(value: &Value<'_>, shared: &Interner<'_>) -> usize {
+    let mut counter = Counter::default();
+    render(value, shared, &mut counter);
+    counter.bytes
 }
 
 /// About how many bytes [`render`] appends: exact for text that was read and for lists

@@ -1,6 +1,7 @@
 //! The extension module `rollfold._core`: converts arguments, detaches from the
 //! interpreter, converts results; nothing else.
 
+mod fresh_bytes;
 mod json;
 mod store;
 mod stream;

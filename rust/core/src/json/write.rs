@@ -1,25 +1,25 @@
 //! Writing JSON: strings and numbers.
 
 use super::scan::plain_len;
+use crate::sink::Sink;
 
 /// Appends `text` as a JSON string.
-pub fn write_str(out: &mut Vec<u8>, text: &str) {
-    out.reserve(text.len() + 2);
-    out.push(b'"');
+pub fn write_str(out: &mut impl Sink, text: &str) {
+    out.put_byte(b'"');
     let mut rest = text.as_bytes();
     loop {
         let plain = plain_len(rest);
-        out.extend_from_slice(&rest[..plain]);
+        out.put(&rest[..plain]);
         let Some(byte) = rest.get(plain) else {
             break;
         };
         write_escape(out, *byte);
         rest = &rest[plain + 1..];
     }
-    out.push(b'"');
+    out.put_byte(b'"');
 }
 
-fn write_escape(out: &mut Vec<u8>, byte: u8) {
+fn write_escape(out: &mut impl Sink, byte: u8) {
     let short = match byte {
         b'"' => b'"',
         b'\\' => b'\\',
@@ -30,24 +30,24 @@ fn write_escape(out: &mut Vec<u8>, byte: u8) {
         0x0c => b'f',
         _ => {
             let digit = |d: u8| b"0123456789abcdef"[usize::from(d)];
-            out.extend_from_slice(&[b'\\', b'u', b'0', b'0', digit(byte >> 4), digit(byte & 15)]);
+            out.put(&[b'\\', b'u', b'0', b'0', digit(byte >> 4), digit(byte & 15)]);
             return;
         }
     };
-    out.extend_from_slice(&[b'\\', short]);
+    out.put(&[b'\\', short]);
 }
 
 /// Appends an integer.
-pub fn write_int(out: &mut Vec<u8>, number: i128) {
-    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+pub fn write_int(out: &mut impl Sink, number: i128) {
+    out.put(itoa::Buffer::new().format(number).as_bytes());
 }
 
 /// Appends a double, with the fewest digits that read back the same; `null` where JSON
 /// has no such number.
-pub fn write_f64(out: &mut Vec<u8>, number: f64) {
+pub fn write_f64(out: &mut impl Sink, number: f64) {
     if number.is_finite() {
-        out.extend_from_slice(zmij::Buffer::new().format_finite(number).as_bytes());
+        out.put(zmij::Buffer::new().format_finite(number).as_bytes());
     } else {
-        out.extend_from_slice(b"null");
+        out.put(b"null");
     }
 }

@@ -10,6 +10,9 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use rollfold_core::json;
+use rollfold_core::sink::Sink;
+
+use crate::fresh_bytes::fresh_bytes;
 
 /// Gives any record as strict JSON.
 ///
@@ -18,7 +21,8 @@ use rollfold_core::json;
 /// what is nested too deep to be read again.
 #[pyfunction]
 fn dumps<'py>(record: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
-    Ok(PyBytes::new(record.py(), &serialize(record)?))
+    let text = serialize(record)?;
+    fresh_bytes(record.py(), text.len(), |slots| slots.put(&text))
 }
 
 /// Builds the value of strict JSON text.
