@@ -28,11 +28,11 @@ const DETACH: usize = 256 << 10;
 ///
 /// # Errors
 /// `MemoryError`, or `SystemError` where `fill` put more or fewer bytes: a fault of ours.
-pub fn fresh_bytes<'py>(
-    py: Python<'py>,
+pub fn fresh_bytes(
+    py: Python<'_>,
     len: usize,
     fill: impl FnOnce(&mut Slots<'_>) + Send,
-) -> PyResult<Bound<'py, PyBytes>> {
+) -> PyResult<Bound<'_, PyBytes>> {
     let size = ffi::Py_ssize_t::try_from(len)?;
     // SAFETY: a null source asks for an object with uninitialised content; what comes is null
     // (with an exception set) or a new reference to a bytes object, which the `Bound` takes over.
