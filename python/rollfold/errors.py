@@ -43,5 +43,7 @@ class MissingExtraError(RollfoldError, ImportError):
 
     def __str__(self) -> str:
         return f"install rollfold[{self.extra}] ({self.module} is missing)"
+
+
 class CaptureError(RollfoldError, OSError):
     """A capture could not be written, read or removed; has `errno` and `filename`."""

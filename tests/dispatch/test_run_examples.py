@@ -17,7 +17,7 @@ from rollfold.client import AgentClient
 from rollfold.dispatch import RolloutFailedError, RowsError, run_examples, stamp_rollout_ids
 from rollfold.errors import RollfoldError, RolloutIdError
 
-from .conftest import Agent, rows, serving
+from tests.dispatch.conftest import Agent, rows, serving
 
 
 async def collect(run):
