@@ -16,7 +16,6 @@ import yaml
 from rollfold.client import AgentClient
 from rollfold.dispatch import RolloutFailedError, RowsError, run_examples, stamp_rollout_ids
 from rollfold.errors import RollfoldError, RolloutIdError
-
 from tests.dispatch.conftest import Agent, rows, serving
 
 
