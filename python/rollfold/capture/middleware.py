@@ -123,12 +123,17 @@ class CaptureMiddleware:
         await _Passage(call, inner["state"], receive, send).run(self.app, inner)
 
 
-async def _refuse(send: Send, route: Route) -> None:
+def invalid_id_body(rollout_id: str) -> bytes:
+    """Give the body of the 404 that an invalid rollout id gets."""
     reason = (
-        f"invalid rollout id {route.rollout_id[:200]!r}: expected [A-Za-z0-9][A-Za-z0-9._-]* "
+        f"invalid rollout id {rollout_id[:200]!r}: expected [A-Za-z0-9][A-Za-z0-9._-]* "
         "of at most 200 characters"
     )
-    body = json.dumps({"error": {"type": "invalid_rollout_id", "message": reason}}).encode()
+    return json.dumps({"error": {"type": "invalid_rollout_id", "message": reason}}).encode()
+
+
+async def _refuse(send: Send, route: Route) -> None:
+    body = invalid_id_body(route.rollout_id)
     headers = [
         (b"content-type", b"application/json"),
         (b"content-length", str(len(body)).encode()),
