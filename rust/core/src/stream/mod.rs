@@ -8,6 +8,8 @@ mod delta;
 mod items;
 mod messages;
 mod parse;
+mod repair;
+mod repair_file;
 mod reported;
 mod responses;
 mod sse;
@@ -19,6 +21,8 @@ use messages::Messages;
 use responses::Responses;
 
 pub use parse::{MAX_DEPTH, Strictness, parse};
+pub use repair::{Record, Verdict, repair_line};
+pub use repair_file::{Report, repair_file};
 pub use sse::{Decoder, Event};
 pub use text::Text;
 pub(crate) use text::escape;
