@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Literal, final
 
 __version__: str
@@ -66,6 +67,41 @@ def assemble_stream(
     dialect: str | None, raw: bytes, status_code: int | None = None
 ) -> tuple[bytes | None, str | None]:
     """Assemble a whole body at once; see `StreamAssembler`."""
+
+@final
+class RepairReport:
+    """What `repair_capture` did to a file, or would do."""
+
+    @property
+    def records(self) -> int:
+        """Records that could be read."""
+
+    @property
+    def repaired(self) -> int:
+        """Records that got another response."""
+
+    @property
+    def unreadable(self) -> int:
+        """Lines that could not be read; they stay byte by byte."""
+
+    @property
+    def kept_as(self) -> Path | None:
+        """Where the file as it was is now; None where it was not replaced."""
+
+    @property
+    def remarks(self) -> list[tuple[int, str | None, str]]:
+        """Line from 1, call id and what was done, for each record that is not in order."""
+
+def repair_capture(path: Path, *, dry_run: bool = False, lock_wait_s: float = 5.0) -> RepairReport:
+    """Repair a capture file's responses from the raw text beside them, under its lock.
+
+    A response that is null or says less than its `response_raw` is replaced by what that
+    adds up to; one that contradicts it is left. The file is replaced in one rename and
+    kept as `.orig` (`.orig.1`, ...); with `dry_run` nothing is written.
+
+    Raises:
+        OSError: the file cannot be read, replaced, or locked within `lock_wait_s` seconds.
+    """
 
 # --- the capture store's writing side (contract, sections 3 and 10) ---
 

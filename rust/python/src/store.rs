@@ -18,7 +18,7 @@ use rollfold_core::stream::Dialect;
 /// From this size on other threads get the interpreter while a chunk is taken.
 const DETACH_FROM: usize = 16 * 1024;
 
-fn raised(error: Error) -> PyErr {
+pub(crate) fn raised(error: Error) -> PyErr {
     let text = error.to_string();
     match error {
         Error::Io { path, source, .. } => match source.raw_os_error() {

@@ -1,11 +1,13 @@
 //! `StreamAssembler` and `assemble_stream`: event-stream bodies into responses.
 
+use std::path::PathBuf;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use rollfold_core::stream::{Assembled, Assembler, Dialect, assemble};
+use rollfold_core::stream::{Assembled, Assembler, Dialect, assemble, repair_file};
 
 /// From this size on other threads get the interpreter while a chunk is taken.
 const DETACH_FROM: usize = 16 * 1024;
@@ -120,8 +122,46 @@ fn converted(
     (response, assembled.error_category)
 }
 
+/// What `repair_capture` did to a file, or would do.
+#[pyclass(frozen, get_all, module = "rollfold._core")]
+pub struct RepairReport {
+    records: usize,
+    repaired: usize,
+    unreadable: usize,
+    kept_as: Option<PathBuf>,
+    remarks: Vec<(usize, Option<String>, &'static str)>,
+}
+
+#[pyfunction]
+#[pyo3(signature = (path, *, dry_run = false, lock_wait_s = 5.0))]
+fn repair_capture(
+    py: Python<'_>,
+    path: PathBuf,
+    dry_run: bool,
+    lock_wait_s: f64,
+) -> PyResult<RepairReport> {
+    let wait = Duration::try_from_secs_f64(lock_wait_s)
+        .map_err(|error| PyValueError::new_err(format!("lock_wait_s: {error}")))?;
+    let report = py
+        .detach(|| repair_file(&path, dry_run, wait))
+        .map_err(super::store::raised)?;
+    Ok(RepairReport {
+        records: report.records,
+        repaired: report.repaired(),
+        unreadable: report.unreadable,
+        kept_as: report.kept_as,
+        remarks: report
+            .changes
+            .into_iter()
+            .map(|(line, record)| (line, record.model_call_id, record.verdict.text()))
+            .collect(),
+    })
+}
+
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<StreamAssembler>()?;
     module.add_class::<StreamProgress>()?;
-    module.add_function(wrap_pyfunction!(assemble_stream, module)?)
+    module.add_class::<RepairReport>()?;
+    module.add_function(wrap_pyfunction!(assemble_stream, module)?)?;
+    module.add_function(wrap_pyfunction!(repair_capture, module)?)
 }

@@ -24,11 +24,14 @@ pub struct Report {
 }
 
 impl Report {
-    fn repairs(&self) -> bool {
+    /// How many records got another response.
+    #[must_use]
+    pub fn repaired(&self) -> usize {
         let repaired = |verdict: &Verdict| matches!(verdict, Verdict::Filled | Verdict::Enriched);
         self.changes
             .iter()
-            .any(|(_, record)| repaired(&record.verdict))
+            .filter(|(_, record)| repaired(&record.verdict))
+            .count()
     }
 }
 
@@ -74,7 +77,7 @@ pub fn repair_file(path: &Path, dry_run: bool, lock_wait: Duration) -> Result<Re
             }
         }
     }
-    if report.repairs() && !dry_run {
+    if report.repaired() > 0 && !dry_run {
         report.kept_as = Some(replace(path, &file, &new)?);
     }
     Ok(report)
