@@ -99,9 +99,10 @@ struct NumberMasks {
 /// One bit a byte of the block, from what `classify` says of 16 bytes.
 #[inline]
 fn bits(bytes: &Bytes, classify: impl Fn(u8x16) -> u8x16) -> u64 {
+    let (sixteens, _) = bytes.as_chunks::<16>();
     let lane = |lane: usize| {
-        let sixteen: [u8; 16] = std::array::from_fn(|at| bytes[lane * 16 + at]);
-        u64::from(classify(u8x16::new(sixteen)).move_mask().cast_unsigned()) << (16 * lane)
+        let mask = classify(u8x16::new(sixteens[lane])).move_mask();
+        u64::from(mask.cast_unsigned()) << (16 * lane)
     };
     lane(0) | lane(1) | lane(2) | lane(3)
 }
