@@ -248,3 +248,22 @@ def clear_capture(
     root: str | os.PathLike[str], rollout_id: str, *, lock_wait_s: float = 5.0
 ) -> int:
     """Remove an attempt's capture, late file and marker, read or not; how many there were."""
+
+# --- packed records (docs/packed.md); `rollfold.packed` is the interface ---
+
+MAX_UNPACKED: int
+
+def pack_json(record: bytes) -> bytes:
+    """Pack a record's JSON text. Raises `ValueError` where it is not strict JSON."""
+
+def pack_object(record: object) -> bytes:
+    """Pack a record of Python objects."""
+
+def unpack_json(packed: bytes, max_bytes: int = ...) -> bytes:
+    """Give the full JSON text. Raises `ValueError` where the packed text is malformed."""
+
+def unpack_object(packed: bytes, max_bytes: int = ...) -> object:
+    """Build the record; equal parts are one object."""
+
+def is_packed(line: bytes) -> bool:
+    """Whether the line's first member is `rollfold_packed`."""

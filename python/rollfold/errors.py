@@ -45,5 +45,17 @@ class MissingExtraError(RollfoldError, ImportError):
         return f"install rollfold[{self.extra}] ({self.module} is missing)"
 
 
+class RecordFormatError(RollfoldError, ValueError):
+    """A record's text is not what it should be: strict JSON, full or packed."""
+
+
+class RolloutLogError(RollfoldError, OSError):
+    """A rollout log could not be opened, written or read; names the file."""
+
+
+class RolloutLogLockedError(RolloutLogError):
+    """Another writer has the log's file open."""
+
+
 class CaptureError(RollfoldError, OSError):
     """A capture could not be written, read or removed; has `errno` and `filename`."""

@@ -3,6 +3,7 @@
 
 mod fresh_bytes;
 mod json;
+mod pack;
 mod store;
 mod stream;
 
@@ -24,6 +25,7 @@ mod _core {
             },
         )?;
         super::json::register(module)?;
+        super::pack::register(module)?;
         super::store::register(module)?;
         super::stream::register(module)
     }

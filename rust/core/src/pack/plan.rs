@@ -47,11 +47,13 @@ pub(super) struct Plan<'a> {
 impl<'a> Plan<'a> {
     /// Counts one more place of a text (one strict value): its distinct value.
     pub(super) fn add(&mut self, text: Cow<'a, [u8]>) -> u32 {
-        let text = on_one_line(text);
         let hash = self.hasher.hash_one(&text[..]);
         if let Some(found) = self.find(hash, &text) {
             self.distinct[found as usize].count += 1;
             return found;
+        }
+        if memchr::memchr2(b'\n', b'\r', &text).is_some() {
+            return self.add(Cow::Owned(on_one_line(&text)));
         }
         let root = self.nodes.len();
         let id = index(self.texts.len());
@@ -361,13 +363,10 @@ fn is_comma(gap: &[u8]) -> bool {
 }
 
 /// A packed record is one line: newlines, which can only be blanks here, become spaces.
-fn on_one_line(text: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
-    if memchr::memchr2(b'\n', b'\r', &text).is_none() {
-        return text;
-    }
-    let blank = |byte| match byte {
+fn on_one_line(text: &[u8]) -> Vec<u8> {
+    let blank = |byte: &u8| match byte {
         b'\n' | b'\r' => b' ',
-        other => other,
+        other => *other,
     };
-    Cow::Owned(text.iter().map(|byte| blank(*byte)).collect())
+    text.iter().map(blank).collect()
 }

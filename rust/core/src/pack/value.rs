@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use hashbrown::HashSet;
+use hashbrown::HashMap;
 
 use super::plan::{Plan, Run, SHORTEST};
 use super::{HEAD, MIDDLE};
@@ -19,7 +19,7 @@ pub fn pack_value(record: &Value<'_>, shared: &Interner<'_>, out: &mut Vec<u8>) 
         shared,
         plan: Plan::default(),
         by_id: vec![u32::MAX; shared.len()],
-        seen_lists: HashSet::new(),
+        lists: HashMap::new(),
         texts: Vec::new(),
         cursor: 0,
     };
@@ -40,7 +40,8 @@ struct Packer<'v, 'a> {
     plan: Plan<'v>,
     /// The distinct value of each shared id that was met.
     by_id: Vec<u32>,
-    seen_lists: HashSet<(usize, usize)>,
+    /// The last list that was met, by its first id: the next begins like it.
+    lists: HashMap<SharedId, &'v [SharedId]>,
     /// The distinct values of the texts that stand in the record itself, in order.
     texts: Vec<u32>,
     /// The next of `texts`, while the record is walked again.
@@ -76,11 +77,9 @@ impl<'v> Packer<'v, '_> {
                 self.shared(*id);
             }
             Value::SharedList(ids) => {
-                if self.seen_lists.insert((ids.as_ptr().addr(), ids.len())) {
-                    for id in ids.iter() {
-                        let distinct = self.shared(*id);
-                        self.plan.force(distinct);
-                    }
+                for id in self.new_in(ids) {
+                    let distinct = self.shared(*id);
+                    self.plan.force(distinct);
                 }
             }
         }
@@ -125,12 +124,27 @@ impl<'v> Packer<'v, '_> {
         })
     }
 
-    fn link(&mut self, value: &Value<'_>) {
-        self.seen_lists.clear();
+    fn link(&mut self, value: &'v Value<'_>) {
+        self.lists.clear();
         self.link_value(value);
     }
 
-    fn link_value(&mut self, value: &Value<'_>) -> Option<u32> {
+    /// What a list has after the beginning that it has in common with the last one of
+    /// its history; that list's ids are parts already.
+    fn new_in(&mut self, ids: &'v [SharedId]) -> &'v [SharedId] {
+        let Some(first) = ids.first() else {
+            return ids;
+        };
+        let last = self.lists.insert(*first, ids).unwrap_or_default();
+        let both = last.len().min(ids.len());
+        if last[..both] == ids[..both] {
+            return &ids[both..];
+        }
+        let same = last.iter().zip(ids).take_while(|(a, b)| a == b).count();
+        &ids[same..]
+    }
+
+    fn link_value(&mut self, value: &'v Value<'_>) -> Option<u32> {
         match value {
             Value::Parted(_, parts) => return self.link_value(parts),
             Value::Array(elements) => {
@@ -146,10 +160,13 @@ impl<'v> Packer<'v, '_> {
                 }
             }
             Value::SharedList(ids) => {
-                if self.seen_lists.insert((ids.as_ptr().addr(), ids.len())) {
-                    let list = ids.iter().map(|id| self.by_id[id.0 as usize]);
-                    list.clone().for_each(|distinct| self.plan.link(distinct));
-                    self.plan.link_list(list);
+                let new = self.new_in(ids);
+                if !new.is_empty() {
+                    for id in new {
+                        self.plan.link(self.by_id[id.0 as usize]);
+                    }
+                    self.plan
+                        .link_list(ids.iter().map(|id| self.by_id[id.0 as usize]));
                 }
             }
             _ => {
