@@ -241,6 +241,55 @@ class InflightAnnouncer:
 
     def __len__(self) -> int: ...
 
+@final
+class CaptureReading:
+    """An attempt's files as they were read, under a shared lock where one could be had.
+
+    Raises:
+        ValueError: the id is not valid.
+    """
+
+    def __new__(
+        cls,
+        dirs: Sequence[str | os.PathLike[str]],
+        rollout_id: str,
+        *,
+        lock_wait_s: float = 5.0,
+    ) -> CaptureReading: ...
+    @property
+    def data(self) -> bytes:
+        """The late file's bytes, then the capture file's."""
+
+    @property
+    def late_len(self) -> int:
+        """How many of them are the late file's."""
+
+    @property
+    def found(self) -> bool:
+        """Whether there was a file."""
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether the marker was there."""
+
+    @property
+    def lock_unavailable(self) -> bool:
+        """Whether a file was read without its lock."""
+
+    @property
+    def unreadable(self) -> str | None:
+        """Why a file that exists could not be read."""
+
+    def delete(self, *, lock_wait_s: float = 5.0) -> str:
+        """Delete what was read, if it is still that (contract, section 12).
+
+        Returns:
+            `deleted`, `nothing` where there was no file, else why it was kept.
+
+        Raises:
+            OSError: a file-system call failed; nothing is lost then.
+        """
+
 def in_flight(dirs: Sequence[str | os.PathLike[str]], rollout_id: str) -> bool:
     """Whether a call of the attempt is announced in one of the directories."""
 

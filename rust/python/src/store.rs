@@ -10,8 +10,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use rollfold_core::error::Error;
 use rollfold_core::store::{
-    self, Announcer, Body, Durability, Facts, Held, InflightProbe, Line, Response, Stream, Writer,
-    WriterOptions,
+    self, Announcer, Body, Deletion, Durability, Facts, Held, InflightProbe, Line, Reading,
+    Response, Stream, Writer, WriterOptions,
 };
 use rollfold_core::stream::Dialect;
 
@@ -279,6 +279,84 @@ impl InflightAnnouncer {
     }
 }
 
+/// An attempt's files as they were read.
+#[pyclass(frozen, module = "rollfold._core")]
+pub struct CaptureReading {
+    dirs: Vec<PathBuf>,
+    rollout_id: String,
+    reading: Reading,
+    data: Vec<u8>,
+}
+
+#[pymethods]
+impl CaptureReading {
+    #[new]
+    #[pyo3(signature = (dirs, rollout_id, *, lock_wait_s = 5.0))]
+    fn new(
+        py: Python<'_>,
+        dirs: Vec<PathBuf>,
+        rollout_id: String,
+        lock_wait_s: f64,
+    ) -> PyResult<Self> {
+        let wait = seconds(lock_wait_s, "lock_wait_s")?;
+        store::check_rollout_id(&rollout_id).map_err(raised)?;
+        let mut data = Vec::new();
+        let reading = py.detach(|| store::read(&dirs, &rollout_id, wait, &mut data));
+        Ok(Self {
+            dirs,
+            rollout_id,
+            reading,
+            data,
+        })
+    }
+
+    #[getter]
+    fn data<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.data)
+    }
+
+    #[getter]
+    fn late_len(&self) -> usize {
+        self.reading.late_len
+    }
+
+    #[getter]
+    fn found(&self) -> bool {
+        self.reading.has_capture || self.reading.has_late
+    }
+
+    #[getter]
+    fn incomplete(&self) -> bool {
+        self.reading.incomplete
+    }
+
+    #[getter]
+    fn lock_unavailable(&self) -> bool {
+        self.reading.lock_unavailable
+    }
+
+    #[getter]
+    fn unreadable(&self) -> Option<String> {
+        self.reading.unreadable.as_ref().map(ToString::to_string)
+    }
+
+    #[pyo3(signature = (*, lock_wait_s = 5.0))]
+    fn delete(&self, py: Python<'_>, lock_wait_s: f64) -> PyResult<&'static str> {
+        let wait = seconds(lock_wait_s, "lock_wait_s")?;
+        let Some(root) = self.reading.root.and_then(|root| self.dirs.get(root)) else {
+            return Ok("nothing");
+        };
+        let outcome = py
+            .detach(|| store::claim_and_delete(root, &self.rollout_id, &self.reading, wait))
+            .map_err(raised)?;
+        Ok(match outcome {
+            Deletion::Nothing => "nothing",
+            Deletion::Deleted => "deleted",
+            Deletion::Kept(kept) => kept.reason(),
+        })
+    }
+}
+
 /// Whether a call of the rollout attempt is announced in one of the directories.
 #[pyfunction]
 fn in_flight(py: Python<'_>, dirs: Vec<PathBuf>, rollout_id: &str) -> bool {
@@ -304,6 +382,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<CaptureWriter>()?;
     module.add_class::<ComposedLine>()?;
     module.add_class::<Recording>()?;
+    module.add_class::<CaptureReading>()?;
     module.add_class::<InflightAnnouncer>()?;
     module.add_function(wrap_pyfunction!(in_flight, module)?)?;
     module.add_function(wrap_pyfunction!(clear_capture, module)?)

@@ -1,0 +1,146 @@
+import errno
+import json
+import math
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rollfold import _core
+from rollfold.capture import CaptureStore, clear_model_call_captures_for_rollouts
+from rollfold.errors import CaptureError, RollfoldError, RolloutIdError
+
+
+@pytest.fixture
+def store(tmp_path):
+    return CaptureStore(tmp_path / "captures")
+
+
+def test_paths_come_from_checked_ids(store):
+    assert store.path_for("0-1-a2") == store.root / "0-1-a2.capture.jsonl"
+    assert store.incomplete_path_for("x") == store.root / "x.capture.incomplete"
+    assert store.late_path_for("x") == store.root / "x.capture.late.jsonl"
+    for bad in ("", "../x", "a/b", ".a", "a\n", "é", "x" * 201):
+        for ask in (
+            store.path_for,
+            store.incomplete_path_for,
+            store.mark_incomplete,
+            store.is_incomplete,
+            store.in_flight,
+            store.clear,
+            lambda name: store.record(name, {}),
+        ):
+            with pytest.raises(ValueError, match="invalid rollout id"):
+                ask(bad)
+    assert not store.root.exists()
+
+
+def test_a_record_is_one_line_of_strict_json(store, read_lines):
+    store.record("0-0", {"model_call_id": "a", "request": {"n": 2**80, "t": "\ud83d \u2028"}})
+    store.record(
+        "0-0",
+        {
+            "model_call_id": "b",
+            "latency_ms": math.inf,
+            "request": {"at": datetime(2026, 1, 1, tzinfo=UTC)},
+            "response": {"p": [math.nan]},
+        },
+    )
+    first, second = read_lines(store.root, "0-0")
+    assert first["request"] == {"n": 2**80, "t": "\ufffd \u2028"}
+    assert second["latency_ms"] is None
+    assert second["request"]["at"].startswith("2026-01-01")
+    assert second["response"] == {"p": [None]}
+    assert second["response_raw"] == '{"p": [NaN]}'
+    assert "request_raw" not in second
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(body=st.dictionaries(st.text(), JSON, max_size=3))
+def test_any_body_is_written_and_read(body, tmp_path_factory):
+    store = CaptureStore(tmp_path_factory.mktemp("c"), durability="none")
+    store.record("r", {"response": body})
+    data = store.path_for("r").read_bytes()
+    assert data.count(b"\n") == 1
+    assert "response" in _core.loads(data)
+
+
+def test_the_marker(store):
+    assert not store.is_incomplete("r")
+    store.mark_incomplete("r")
+    store.mark_incomplete("r")
+    assert store.is_incomplete("r")
+    assert store.incomplete_path_for("r").read_bytes() == b""
+
+
+def test_what_cannot_be_written_is_an_error_and_marks(store):
+    store.path_for("r").mkdir(parents=True)
+    with pytest.raises(CaptureError) as caught:
+        store.record("r", {})
+    assert isinstance(caught.value, OSError)
+    assert isinstance(caught.value, RollfoldError)
+    assert caught.value.errno == errno.EISDIR
+    assert "r.capture.jsonl" in str(caught.value)
+    assert store.is_incomplete("r")
+
+
+def test_clear_takes_exactly_the_given_attempts(store):
+    for name in ("0-0", "0-0-a1", "0-1"):
+        store.record(name, {})
+        store.mark_incomplete(name)
+    store.late_path_for("0-0").write_text("{}\n")
+    assert store.clear("0-0") == 3
+    assert store.clear(["0-0", "0-1"]) == 2
+    assert sorted(path.name for path in store.root.iterdir()) == [
+        "0-0-a1.capture.incomplete",
+        "0-0-a1.capture.jsonl",
+    ]
+
+
+def test_clear_for_rows(store, tmp_path):
+    other = CaptureStore(tmp_path / "other")
+    rows = [
+        {"_ng_task_index": 0, "_ng_rollout_index": 0, "_ng_attempt_index": 1},
+        {"question": "no identity"},
+        {"_ng_rollout_id": "named"},
+    ]
+    for place in (store, other):
+        for name in ("0-0", "0-0-a1", "named"):
+            place.record(name, {})
+    assert clear_model_call_captures_for_rollouts(rows, [store.root, other.root]) == 4
+    assert store.path_for("0-0").exists()
+    assert not other.path_for("named").exists()
+    with pytest.raises(RolloutIdError):
+        clear_model_call_captures_for_rollouts(
+            [{"_ng_rollout_id": "0-0"}, {"_ng_rollout_id": "../x"}], [store.root]
+        )
+    assert store.path_for("0-0").exists()
+    assert clear_model_call_captures_for_rollouts(rows, []) == 0
+
+
+def test_a_deletion_takes_what_was_read_and_keeps_what_was_not(store):
+    store.record("r", {"model_call_id": "a"})
+    reading = _core.CaptureReading([store.root], "r")
+    assert json.loads(reading.data) == {"model_call_id": "a"}
+    store.record("r", {"model_call_id": "b"})
+    assert reading.delete() == "grew after it was read"
+    again = _core.CaptureReading([store.root], "r")
+    assert again.data.count(b"\n") == 2
+    assert again.delete() == "deleted"
+    assert not _core.CaptureReading([store.root], "r").found
+
+
+def test_durability_is_checked(tmp_path):
+    with pytest.raises(ValueError, match="durability"):
+        CaptureStore(tmp_path, durability="fast")
+    lazy = CaptureStore(tmp_path, durability="batch")
+    lazy.record("r", {})
+    lazy.sync()
+    lazy.sync()
