@@ -38,6 +38,8 @@ class Agent:
         do = row.get("do", "ok")
         if do == "ok":
             return web.json_response({"reward": 1.0, "echo": row.get("_rowidx")})
+        if do == "pad":
+            return web.json_response({"reward": 1.0, "pad": "x" * row["size"]})
         if do == "status":
             return web.Response(status=row["status"], text=row.get("text", "boom " * 1000))
         if do == "body":

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from rollfold import _core, identity
 from rollfold.capture.store import clear_model_call_captures_for_rollouts
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from rollfold.collect.summary import Summary
 
 logger = logging.getLogger("rollfold.collect")
+
+PACKED_HEAD: Final = b'{"rollfold_packed":'
+"""How a packed record's line begins."""
 
 
 class Records:
@@ -82,7 +85,7 @@ class Records:
         names = [f"{rollout_id}.capture{kind}.jsonl" for kind in ("", ".late")]
         if any((root / name).exists() for root in self._captures for name in names):
             self._summary.captures_kept += 1
-        return None if _calls(again) == _calls(record) else again
+        return None if calls_of(again) == calls_of(record) else again
 
     async def _enrich(self, sent: Sent, result: Result, *, delete_capture: bool = False) -> Result:
         from rollfold.enrich import enrich_run_result_async  # noqa: PLC0415 (cost at first use)
@@ -99,28 +102,39 @@ class Records:
 
     def encode(self, record: Result) -> bytes:
         """Give a record's line, without its newline, in the form of the run."""
-        if self._options.form == "packed":
-            from rollfold import pack  # noqa: PLC0415 (only where it is asked for)
-
-            return bytes(pack(record))
-        return _core.dumps(record)
-
-    def decode(self, line: bytes) -> dict[str, Any]:
-        """Give the record of a line, full or packed."""
-        return decode_line(line)
+        return encode_line(record, self._options.form)
 
 
-def decode_line(line: bytes) -> dict[str, Any]:
-    """Give the record of an output line, full or packed.
+def encode_line(record: Result, form: str) -> bytes:
+    """Give a record's line, without its newline.
+
+    Args:
+        record: a JSON object.
+        form: `full` or `packed`.
+    """
+    if form == "packed":
+        from rollfold import pack  # noqa: PLC0415 (only where it is asked for)
+
+        return pack(record)
+    return _core.dumps(record)
+
+
+def decode_line(line: bytes) -> Result:
+    """Give the record of a line, full or packed.
 
     Raises:
         ValueError: the line is no record.
     """
-    record: dict[str, Any] = _core.loads(line)
+    if line.startswith(PACKED_HEAD):
+        from rollfold import unpack  # noqa: PLC0415 (only where there is one)
+
+        return unpack(line)
+    record: Result = _core.loads(line)
     return record
 
 
-def _calls(record: Result) -> int:
+def calls_of(record: Result) -> int:
+    """Count the captured calls that a record has."""
     capture = record.get("ng_model_call_capture")
     calls = capture.get("calls") if isinstance(capture, dict) else None
     return len(calls) if isinstance(calls, list) else 0

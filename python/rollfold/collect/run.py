@@ -13,7 +13,7 @@ from rollfold.client import AgentClient, GymConfig, allow_connections, fetch_gym
 from rollfold.collect.latest import rollout_key
 from rollfold.collect.ledger import Appender, Attempts, History, Paths, dispatch_line, header
 from rollfold.collect.plan import InputError, Plan, materialize
-from rollfold.collect.record import Records
+from rollfold.collect.record import Records, decode_line
 from rollfold.collect.show import Progress, Quiet
 from rollfold.collect.summary import Summary
 from rollfold.dispatch.attempt import (
@@ -221,7 +221,7 @@ class Collector:
 
     def _look_back(self, plan: Plan) -> list[Sent]:
         """Read what an earlier part of the run left; give the attempts that it lost."""
-        history = History(self.paths, plan, self._records.decode, self.summary.add)
+        history = History(self.paths, plan, decode_line, self.summary.add)
         self._rollouts = history.rollouts
         self.summary.notes.extend(history.notes)
         if not self.paths.dispatched.exists() or not self.paths.dispatched.stat().st_size:
