@@ -56,6 +56,13 @@ async def test_help_needs_no_subcommand_to_load():
         assert f"  {name}" in out
 
 
+@pytest.mark.parametrize("name", ["collect", "enrich", "proxy", "repair"])
+async def test_every_subcommand_has_its_help(name):
+    code, out, err = await rollfold(name, "--help")
+    assert (code, err) == (0, "")
+    assert f"Usage: rollfold {name}" in out
+
+
 async def test_an_unknown_command_is_a_usage_error():
     code, _, err = await rollfold("nonsense")
     assert code == 2

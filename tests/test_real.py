@@ -29,9 +29,7 @@ def test_deepagents(number):
         lines(name)[number] for name in ("rows.jsonl", "results.jsonl", "expected.jsonl")
     )
     before = json.dumps(result)
-    enrich_run_result(
-        row, result, capture_dirs=[REAL / "captures"], observability_enabled=True
-    )
+    enrich_run_result(row, result, capture_dirs=[REAL / "captures"], observability_enabled=True)
     got = {key: result[key] for key in want}
     assert differences(only_keys_of(got, want), want) == []
     untouched = {key: result[key] for key in json.loads(before)}

@@ -8,12 +8,21 @@ if TYPE_CHECKING:
     import click
 
 COMMANDS: Final = {
-    "collect": ("rollfold.cli.collect", "Run every task on its agent and write enriched records."),
-    "enrich": ("rollfold.cli.enrich", "Fold captured model calls into records that are there."),
-    "proxy": ("rollfold.cli.proxy", "Record the model calls that pass through a reverse proxy."),
-    "repair": ("rollfold.cli.repair", "Put responses back together from their raw streams."),
+    "collect": (
+        "rollfold.cli.collect:command",
+        "Run every task on its agent and write enriched records.",
+    ),
+    "enrich": (
+        "rollfold.cli.enrich:command",
+        "Fold captured model calls into records that are there.",
+    ),
+    "proxy": (
+        "rollfold.cli.proxy:proxy",
+        "Record the model calls that pass through a reverse proxy.",
+    ),
+    "repair": ("rollfold.cli.repair:repair", "Put responses back together from their raw streams."),
 }
-"""Name: the module with its click command `command`, and one line of help."""
+"""Name: the module and the click command in it, and one line of help."""
 
 EXIT_USAGE: Final = 2
 
@@ -44,7 +53,10 @@ def _group(click: Any) -> "click.Group":
 
         def get_command(self, _context: Any, name: str) -> Any:
             found = COMMANDS.get(name)
-            return None if found is None else importlib.import_module(found[0]).command
+            if found is None:
+                return None
+            module, _, attribute = found[0].partition(":")
+            return getattr(importlib.import_module(module), attribute)
 
         def format_commands(self, _context: Any, formatter: Any) -> None:
             with formatter.section("Commands"):
