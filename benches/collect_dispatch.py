@@ -17,6 +17,7 @@ import statistics
 import sys
 import time
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 import aiohttp
 from aiohttp import web
@@ -112,7 +113,7 @@ def cpu() -> float:
 
 def resident_mb() -> float:
     """Resident memory now, in MB."""
-    with open("/proc/self/statm") as file:
+    with Path("/proc/self/statm").open() as file:
         return int(file.read().split()[1]) * resource.getpagesize() / 1e6
 
 

@@ -18,6 +18,7 @@ class Agent:
         self.running = 0
         self.peak = 0
         self.cancelled = 0
+        self.all_here = asyncio.Event()
         self.url = ""
 
     async def run(self, request):
@@ -38,6 +39,11 @@ class Agent:
         do = row.get("do", "ok")
         if do == "ok":
             return web.json_response({"reward": 1.0, "echo": row.get("_rowidx")})
+        if do == "together":
+            if self.running >= row["of"]:
+                self.all_here.set()
+            await asyncio.wait_for(self.all_here.wait(), 60)
+            return web.json_response({"reward": 1.0})
         if do == "pad":
             return web.json_response({"reward": 1.0, "pad": "x" * row["size"]})
         if do == "status":
