@@ -2,12 +2,12 @@
 
 import fcntl
 import json
-import os
 import threading
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+
 from rollfold import _core
 from rollfold.cli.repair import repair
 
@@ -93,13 +93,13 @@ def test_a_second_run_and_a_dry_run_change_nothing(capture: Path) -> None:
     result = run(capture.parent, "--dry-run")
     assert "3 of 6 records would be repaired" in result.output
     assert capture.read_bytes() == before
-    assert os.listdir(capture.parent) == [capture.name]
+    assert list(capture.parent.iterdir()) == [capture]
     run(capture.parent)
     once = capture.read_bytes()
     result = run(capture.parent)
     assert "0 of 6 records repaired" in result.output
     assert capture.read_bytes() == once
-    assert len(os.listdir(capture.parent)) == 2
+    assert len(list(capture.parent.iterdir())) == 2
 
 
 def test_an_earlier_original_is_never_overwritten(capture: Path) -> None:

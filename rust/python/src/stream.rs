@@ -133,6 +133,7 @@ pub struct RepairReport {
 }
 
 #[pyfunction]
+#[allow(clippy::needless_pass_by_value)] // an argument is converted, not borrowed
 #[pyo3(signature = (path, *, dry_run = false, lock_wait_s = 5.0))]
 fn repair_capture(
     py: Python<'_>,

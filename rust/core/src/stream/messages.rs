@@ -168,6 +168,13 @@ impl Messages {
             Some(_) => true,
             None => false,
         };
+        // From here on another model answers, and the message names the one that did.
+        if value.str("type") == Some("fallback")
+            && let Some(model) = value.object("to").and_then(|to| to.get("model"))
+            && model.says_something()
+        {
+            self.message.set("model", model.clone());
+        }
         // The same start again, before anything was added: sent twice, not a second block.
         let again = self.find(Some(index)).is_some_and(|at| {
             let held = &self.blocks[at];
