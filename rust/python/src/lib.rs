@@ -2,6 +2,7 @@
 //! interpreter, converts results; nothing else.
 
 mod fresh_bytes;
+mod gc_pause;
 mod json;
 mod pack;
 mod store;

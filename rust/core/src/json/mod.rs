@@ -7,12 +7,14 @@
 //! without checking again.
 
 mod block;
+mod decode;
 mod raw;
 mod scan;
 mod tape;
 mod write;
 
-pub use raw::{Elements, Kind, Members, Raw, decode_string, parse_f64};
+pub use decode::{Decoder, next_delimiter};
+pub use raw::{Elements, Kind, Members, Raw, decode_string, parse_f64, parse_f64_prefix};
 pub use scan::{Scanner, skip_blanks};
 pub use tape::{Node, Tape};
 pub use write::{write_f64, write_int, write_str};

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use super::decode::{Decoder, next_delimiter};
 use super::scan::skip_blanks;
 
 /// What a value is, told by its first byte.
@@ -252,14 +253,11 @@ fn end_of_value(text: &[u8], pos: usize) -> usize {
 }
 
 fn end_of_string(text: &[u8], pos: usize) -> usize {
-    let mut at = pos + 1;
-    while let Some(len) = memchr::memchr2(b'"', b'\\', &text[at.min(text.len())..]) {
-        if text[at + len] == b'"' {
-            return at + len + 1;
-        }
-        at += len + 2;
+    let mut at = next_delimiter(text, pos + 1);
+    while text.get(at) == Some(&b'\\') {
+        at = next_delimiter(text, at + 2);
     }
-    text.len()
+    (at + 1).min(text.len())
 }
 
 /// Decodes a string value (with its quotes).
@@ -269,28 +267,19 @@ pub fn decode_string(quoted: &[u8]) -> Cow<'_, str> {
         [b'"', inner @ .., b'"'] => inner,
         _ => quoted,
     };
-    let Some(first) = memchr::memchr(b'\\', inner) else {
+    if memchr::memchr(b'\\', inner).is_none() {
         return String::from_utf8_lossy(inner);
-    };
-    let mut out = Vec::with_capacity(inner.len());
-    let mut rest = inner;
-    let mut next = Some(first);
-    while let Some(len) = next {
-        out.extend_from_slice(&rest[..len]);
-        rest = &rest[len..];
-        let used = decode_escape(rest, &mut out);
-        rest = &rest[used.min(rest.len())..];
-        next = memchr::memchr(b'\\', rest);
     }
-    out.extend_from_slice(rest);
-    match String::from_utf8(out) {
-        Ok(text) => Cow::Owned(text),
-        Err(e) => Cow::Owned(String::from_utf8_lossy(e.as_bytes()).into_owned()),
-    }
+    let decoded = Decoder::default().read(quoted, &mut 0).to_vec();
+    Cow::Owned(match String::from_utf8(decoded) {
+        Ok(text) => text,
+        Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
+    })
 }
 
-/// Decodes the escape that `rest` starts with, and says how long it was.
-fn decode_escape(rest: &[u8], out: &mut Vec<u8>) -> usize {
+/// Decodes the escape that `rest` starts with; says how many bytes it had and how many of
+/// `out` its character has.
+pub(super) fn decode_escape(rest: &[u8], out: &mut [u8; 4]) -> (usize, usize) {
     let plain = match rest.get(1) {
         Some(b'b') => 0x08,
         Some(b'f') => 0x0c,
@@ -306,14 +295,13 @@ fn decode_escape(rest: &[u8], out: &mut Vec<u8>) -> usize {
                 (unit, _) => (char::from_u32(unit), 6),
             };
             let character = character.unwrap_or(char::REPLACEMENT_CHARACTER);
-            out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
-            return used;
+            return (used, character.encode_utf8(out).len());
         }
         Some(other) => *other,
-        None => return 1,
+        None => return (1, 0),
     };
-    out.push(plain);
-    2
+    out[0] = plain;
+    (2, 1)
 }
 
 fn unit(escape: &[u8]) -> u32 {
@@ -331,4 +319,11 @@ fn unit_after(rest: &[u8]) -> Option<u32> {
 #[must_use]
 pub fn parse_f64(text: &[u8]) -> f64 {
     fast_float2::parse(text).unwrap_or(f64::NAN)
+}
+
+/// The number that `text` starts with as a double, as [`parse_f64`] gives it, and how many
+/// bytes it has.
+#[must_use]
+pub fn parse_f64_prefix(text: &[u8]) -> (f64, usize) {
+    fast_float2::parse_partial(text).unwrap_or((f64::NAN, text.len()))
 }

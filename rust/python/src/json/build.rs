@@ -2,9 +2,10 @@
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyFloat, PyInt, PyList, PyString};
-use rollfold_core::json::{Raw, parse_f64, skip_blanks};
+use rollfold_core::json::{Decoder, Raw, next_delimiter, parse_f64_prefix, skip_blanks};
 
 use super::Serialized;
+use crate::gc_pause::GcPause;
 
 const CACHED_KEYS: usize = 512;
 const LONGEST_CACHED_KEY: usize = 40;
@@ -20,6 +21,10 @@ pub struct Builder<'py, 'a> {
     py: Python<'py>,
     keys: Vec<Option<(&'a [u8], Bound<'py, PyString>)>>,
     origin: Option<Origin<'a>>,
+    decoder: Decoder,
+    /// The elements of the arrays that are being built, the innermost one's last.
+    elements: Vec<Bound<'py, PyAny>>,
+    _pause: GcPause<'py>,
 }
 
 impl<'py, 'a> Builder<'py, 'a> {
@@ -29,15 +34,17 @@ impl<'py, 'a> Builder<'py, 'a> {
             py,
             keys: Vec::new(),
             origin: None,
+            decoder: Decoder::default(),
+            elements: Vec::new(),
+            _pause: GcPause::new(py),
         }
     }
 
     /// A builder that knows objects which parts of the text came from.
     pub fn with_origin(py: Python<'py>, origin: Origin<'a>) -> Self {
         Self {
-            py,
-            keys: Vec::new(),
             origin: Some(origin),
+            ..Self::new(py)
         }
     }
 
@@ -96,13 +103,16 @@ impl<'py, 'a> Builder<'py, 'a> {
 
     fn value(&mut self, cursor: &mut Cursor<'a>) -> PyResult<Bound<'py, PyAny>> {
         match cursor.peek() {
-            b'"' => Ok(self.string(cursor.string()).into_any()),
+            b'"' => {
+                let text = self.decoder.read(cursor.text, &mut cursor.pos);
+                Ok(to_string(self.py, text).into_any())
+            }
             b'{' => self.object(cursor),
             b'[' => self.array(cursor),
             b't' => Ok(cursor.literal(4, true.into_pyobject(self.py)?.to_owned().into_any())),
             b'f' => Ok(cursor.literal(5, false.into_pyobject(self.py)?.to_owned().into_any())),
             b'n' => Ok(cursor.literal(4, self.py.None().into_bound(self.py))),
-            _ => self.number(cursor.number()),
+            _ => self.number(cursor),
         }
     }
 
@@ -121,46 +131,73 @@ impl<'py, 'a> Builder<'py, 'a> {
     }
 
     fn array(&mut self, cursor: &mut Cursor<'a>) -> PyResult<Bound<'py, PyAny>> {
-        let mut items = Vec::new();
+        let first = self.elements.len();
         cursor.open();
         while cursor.peek() != b']' {
-            items.push(self.value(cursor)?);
+            if matches!(cursor.peek(), b'0'..=b'9' | b'-') {
+                self.numbers(cursor)?;
+            } else {
+                let element = self.value(cursor)?;
+                self.elements.push(element);
+            }
             cursor.separator(b',');
         }
         cursor.pos += 1;
-        Ok(PyList::new(self.py, items)?.into_any())
+        Ok(PyList::new(self.py, self.elements.drain(first..))?.into_any())
     }
 
-    fn number(&self, text: &[u8]) -> PyResult<Bound<'py, PyAny>> {
-        let mut small: i64 = 0;
-        if text.len() <= 18 && text[0] != b'-' {
-            for byte in text {
-                if !byte.is_ascii_digit() {
-                    return Ok(PyFloat::new(self.py, parse_f64(text)).into_any());
-                }
-                small = small * 10 + i64::from(byte - b'0');
+    /// Runs through `1,2,3`: token ids and log probabilities come by the thousand.
+    fn numbers(&mut self, cursor: &mut Cursor<'a>) -> PyResult<()> {
+        loop {
+            let number = self.number(cursor)?;
+            self.elements.push(number);
+            match cursor.text.get(cursor.pos..cursor.pos + 2) {
+                Some([b',', b'0'..=b'9' | b'-']) => cursor.pos += 1,
+                _ => return Ok(()),
             }
+        }
+    }
+
+    #[inline]
+    fn number(&self, cursor: &mut Cursor<'a>) -> PyResult<Bound<'py, PyAny>> {
+        // What 64 bits surely hold is read while its end is looked for.
+        let text = &cursor.text[cursor.pos..];
+        let negative = text.first() == Some(&b'-');
+        let digits = &text[usize::from(negative)..];
+        let mut small: i64 = 0;
+        let mut len = 0;
+        for byte in digits {
+            let digit = byte.wrapping_sub(b'0');
+            if digit > 9 {
+                break;
+            }
+            small = small.wrapping_mul(10).wrapping_add(i64::from(digit));
+            len += 1;
+        }
+        if matches!(digits.get(len), Some(b'.' | b'e' | b'E')) {
+            let (number, len) = parse_f64_prefix(text);
+            cursor.pos += len;
+            return Ok(PyFloat::new(self.py, number).into_any());
+        }
+        cursor.pos += usize::from(negative) + len;
+        if len <= 18 {
+            let small = if negative { -small } else { small };
             return Ok(PyInt::new(self.py, small).into_any());
         }
-        let raw = Raw::new(text);
-        if let Some(small) = raw.as_i64() {
-            Ok(PyInt::new(self.py, small).into_any())
-        } else if raw.is_integer() {
-            let digits = String::from_utf8_lossy(text);
-            self.py.get_type::<PyInt>().call1((digits,))
-        } else {
-            Ok(PyFloat::new(self.py, parse_f64(text)).into_any())
-        }
+        let digits = String::from_utf8_lossy(&text[..usize::from(negative) + len]);
+        self.py.get_type::<PyInt>().call1((digits,))
     }
 
-    fn string(&self, quoted: &'a [u8]) -> Bound<'py, PyString> {
-        let inner = &quoted[1..quoted.len() - 1];
-        if memchr::memchr(b'\\', inner).is_none()
-            && let Ok(text) = simdutf8::basic::from_utf8(inner)
-        {
-            return PyString::new(self.py, text);
-        }
-        PyString::new(self.py, &rollfold_core::json::decode_string(quoted))
+    fn string(&mut self, quoted: &'a [u8]) -> Bound<'py, PyString> {
+        to_string(self.py, self.decoder.read(quoted, &mut 0))
+    }
+}
+
+fn to_string<'py>(py: Python<'py>, text: &[u8]) -> Bound<'py, PyString> {
+    match simdutf8::basic::from_utf8(text) {
+        Ok(text) => PyString::new(py, text),
+        // Only text that was not checked comes here.
+        Err(_) => PyString::new(py, &String::from_utf8_lossy(text)),
     }
 }
 
@@ -199,22 +236,11 @@ impl<'a> Cursor<'a> {
     /// A string with its quotes.
     fn string(&mut self) -> &'a [u8] {
         let start = self.pos;
-        let mut at = start + 1;
-        while let Some(len) = memchr::memchr2(b'"', b'\\', &self.text[at.min(self.text.len())..]) {
-            if self.text[at + len] == b'"' {
-                self.pos = at + len + 1;
-                break;
-            }
-            at += len + 2;
+        let mut end = next_delimiter(self.text, start + 1);
+        while self.text.get(end) == Some(&b'\\') {
+            end = next_delimiter(self.text, end + 2);
         }
-        &self.text[start..self.pos]
-    }
-
-    fn number(&mut self) -> &'a [u8] {
-        let start = self.pos;
-        while matches!(self.peek(), b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E') {
-            self.pos += 1;
-        }
+        self.pos = (end + 1).min(self.text.len());
         &self.text[start..self.pos]
     }
 }

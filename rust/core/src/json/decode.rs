@@ -1,0 +1,169 @@
+//! Decoding strings of checked text in one pass, into memory that is used again.
+
+use wide::u8x16;
+
+use super::raw::decode_escape;
+
+const LANE: usize = 16;
+
+/// The 16 bytes at `at`, where there are as many.
+#[inline]
+fn lane(text: &[u8], at: usize) -> Option<&[u8; LANE]> {
+    text.get(at..)?.first_chunk()
+}
+
+/// One bit for each quote and backslash.
+#[inline]
+fn delimiters(bytes: &[u8; LANE]) -> u32 {
+    let bytes = u8x16::new(*bytes);
+    let quotes = bytes.cmp_eq(u8x16::splat(b'"'));
+    let backslashes = bytes.cmp_eq(u8x16::splat(b'\\'));
+    (quotes | backslashes).move_mask().cast_unsigned()
+}
+
+/// The first quote or backslash at or after `at`; the text's end where there is none.
+#[inline]
+pub fn next_delimiter(text: &[u8], mut at: usize) -> usize {
+    while let Some(bytes) = lane(text, at) {
+        let found = delimiters(bytes);
+        if found != 0 {
+            return at + found.trailing_zeros() as usize;
+        }
+        at += LANE;
+    }
+    let rest = text.get(at..).unwrap_or_default();
+    at + rest
+        .iter()
+        .position(|byte| matches!(byte, b'"' | b'\\'))
+        .unwrap_or(rest.len())
+}
+
+/// Decodes strings one after the other.
+#[derive(Debug, Default)]
+pub struct Decoder {
+    // Only ever grows; what lies beyond the current string is left from earlier ones.
+    memory: Vec<u8>,
+}
+
+impl Decoder {
+    /// The content of the string whose opening quote stands at `pos` of checked text, in
+    /// UTF-8; `pos` moves on to after its closing quote.
+    #[inline]
+    pub fn read<'s>(&'s mut self, text: &'s [u8], pos: &mut usize) -> &'s [u8] {
+        let start = *pos + 1;
+        let end = next_delimiter(text, start);
+        if text.get(end) != Some(&b'\\') {
+            *pos = end + 1;
+            return text.get(start..end).unwrap_or_default();
+        }
+        self.decode(text, start, end, pos)
+    }
+
+    /// Goes on at the first backslash.
+    fn decode(&mut self, text: &[u8], start: usize, backslash: usize, pos: &mut usize) -> &[u8] {
+        let mut len = backslash - start;
+        self.reserve(len + LANE);
+        self.memory[..len].copy_from_slice(&text[start..backslash]);
+        let mut at = backslash;
+        loop {
+            // At a backslash, or where the text ends, which checked text does not.
+            let Some(rest) = text.get(at..).filter(|rest| !rest.is_empty()) else {
+                break;
+            };
+            // An escape gives at most as many bytes as it has.
+            self.reserve(len + 12 + LANE);
+            at += match rest.get(1) {
+                Some(b'n') => self.byte(&mut len, b'\n'),
+                Some(b't') => self.byte(&mut len, b'\t'),
+                Some(b'"') => self.byte(&mut len, b'"'),
+                Some(b'\\') => self.byte(&mut len, b'\\'),
+                _ => {
+                    let mut character = [0; 4];
+                    let (used, size) = decode_escape(rest, &mut character);
+                    self.memory[len..len + 4].copy_from_slice(&character);
+                    len += size;
+                    used
+                }
+            };
+            at = self.run(text, at, &mut len);
+            if text.get(at) != Some(&b'\\') {
+                break;
+            }
+        }
+        *pos = at + 1;
+        &self.memory[..len]
+    }
+
+    #[inline]
+    fn byte(&mut self, len: &mut usize, byte: u8) -> usize {
+        self.memory[*len] = byte;
+        *len += 1;
+        2
+    }
+
+    /// Copies up to the next quote or backslash and returns where that is. Whole lanes are
+    /// copied; what is too much is overwritten by what comes next.
+    #[inline]
+    fn run(&mut self, text: &[u8], mut at: usize, len: &mut usize) -> usize {
+        while let Some(bytes) = lane(text, at) {
+            self.reserve(*len + LANE);
+            self.memory[*len..*len + LANE].copy_from_slice(bytes);
+            let found = delimiters(bytes);
+            if found != 0 {
+                let before = found.trailing_zeros() as usize;
+                *len += before;
+                return at + before;
+            }
+            *len += LANE;
+            at += LANE;
+        }
+        let end = next_delimiter(text, at);
+        let rest = &text[at.min(end)..end];
+        self.reserve(*len + rest.len());
+        self.memory[*len..*len + rest.len()].copy_from_slice(rest);
+        *len += rest.len();
+        end
+    }
+
+    #[inline]
+    fn reserve(&mut self, len: usize) {
+        if self.memory.len() < len {
+            self.memory.resize(len.next_power_of_two(), 0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::Decoder;
+
+    fn read(quoted: &[u8]) -> (Vec<u8>, usize) {
+        let mut pos = 0;
+        let text = Decoder::default().read(quoted, &mut pos).to_vec();
+        (text, pos)
+    }
+
+    proptest! {
+        #[test]
+        fn gives_what_was_written(text in "([ -~]|[\"\\\\/\n\r\t\u{8}\u{c}\u{1}é→😀]){0,90}") {
+            let mut quoted = serde_json::to_vec(&text).unwrap();
+            prop_assert_eq!(read(&quoted), (text.clone().into_bytes(), quoted.len()));
+            let len = quoted.len();
+            quoted.extend_from_slice(b",\"and more text that follows\\n\"");
+            prop_assert_eq!(read(&quoted), (text.clone().into_bytes(), len));
+            // Every character escaped.
+            let units: String = text.encode_utf16().map(|u| format!("\\u{u:04x}")).collect();
+            let escaped = format!("\"{units}\"");
+            prop_assert_eq!(read(escaped.as_bytes()), (text.into_bytes(), escaped.len()));
+        }
+
+        #[test]
+        fn never_panics(text in prop::collection::vec(any::<u8>(), 0..60)) {
+            let mut quoted = vec![b'"'];
+            quoted.extend(text);
+            read(&quoted);
+        }
+    }
+}
