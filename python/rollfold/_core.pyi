@@ -184,7 +184,7 @@ class Recording:
             chunk, and the offset of the first terminal event in it, if it is.
         """
 
-    def compose(
+    def end(
         self,
         *,
         model_call_id: str,
@@ -200,8 +200,8 @@ class Recording:
         response_source: str | None = None,
         upstream_status_code: int | None = None,
         local_response_reason: str | None = None,
-    ) -> ComposedLine:
-        """End the call and compose its line from the bodies' own bytes, once.
+    ) -> EndedCall:
+        """End the call, once.
 
         Times are Unix seconds, durations milliseconds. A body that is no JSON object goes
         into `request_raw` or `response_raw`; what strict JSON does not know is replaced
@@ -209,8 +209,64 @@ class Recording:
         `error_category`, which wins over what the response's body says.
 
         Raises:
-            ValueError: it was composed before.
+            ValueError: it was ended before.
         """
+
+@final
+class EndedCall:
+    """A call that has ended: composed where its bodies should be looked at, not before."""
+
+    def compose(self) -> ComposedLine:
+        """Compose the line from the bodies' own bytes, once.
+
+        Raises:
+            ValueError: it was composed or submitted before.
+        """
+
+@final
+class Completions:
+    """What became of submitted calls, for one event loop.
+
+    Its descriptor is readable when there is something to take.
+    """
+
+    def __new__(cls) -> Completions: ...
+    def fileno(self) -> int:
+        """The descriptor to watch."""
+
+    def take(self) -> list[tuple[int, LockOutcome | Literal["failed"], str | None]]:
+        """Each call's number, how its lock was had or `failed`, and then why."""
+
+@final
+class CaptureQueue:
+    """Composes and writes calls on threads that never need the interpreter.
+
+    They start when there is work and end when there has been none for some seconds. A
+    forked child needs a queue of its own.
+
+    Args:
+        writer: where the lines go.
+        threads: how many write at once; an fsync waits for the disk, not for a core.
+    """
+
+    def __new__(cls, writer: CaptureWriter, *, threads: int = 16) -> CaptureQueue: ...
+    def submit(
+        self,
+        rollout_id: str,
+        call: EndedCall,
+        *,
+        announcer: InflightAnnouncer | None = None,
+        completions: Completions | None = None,
+        number: int = 0,
+    ) -> None:
+        """Write a call soon; then take its announcement back and tell its completion.
+
+        Raises:
+            ValueError: it was composed or submitted before.
+        """
+
+    def drain(self, timeout_s: float) -> bool:
+        """Wait until everything submitted is written; whether it is in time."""
 
 @final
 class InflightAnnouncer:

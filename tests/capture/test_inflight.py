@@ -33,9 +33,9 @@ def test_a_call_is_announced_until_its_record_is_on_disk(tmp_path, read_lines):
     one, two = recorder.begin("r", "chat"), recorder.begin("r", "chat")
     assert _core.in_flight([tmp_path], "r")
     assert not _core.in_flight([tmp_path], "other")
-    one.finish().result(10)
+    one.finish_here()
     assert _core.in_flight([tmp_path], "r")
-    two.finish().result(10)
+    two.finish_here()
     assert not _core.in_flight([tmp_path], "r")
     assert len(read_lines(tmp_path, "r")) == 2
 
@@ -95,7 +95,7 @@ def test_a_forked_child_does_not_hold_what_its_parent_announced(tmp_path):
         if child == 0:
             # Its own calls are its own, and end with it.
             own = recorder.begin("child", "chat")
-            own.finish().result(10)
+            own.finish_here()
             recorder.begin("open", "chat")
             print(os.getpid(), flush=True)
             time.sleep(60)
@@ -186,7 +186,7 @@ def test_announcing_from_many_threads(tmp_path):
 
     def work(name):
         for number in range(50):
-            recorder.begin(f"{name}-{number % 5}", "chat").finish().result(20)
+            recorder.begin(f"{name}-{number % 5}", "chat").finish_here()
 
     threads = [threading.Thread(target=work, args=(name,)) for name in range(8)]
     for thread in threads:

@@ -235,7 +235,7 @@ def test_a_file_system_without_locks(tmp_path):
             call.request(b"{}")
             call.start(200, "application/json")
             call.response(b"{}")
-            call.finish().result(10)
+            call.finish_here()
         reading = _core.CaptureReading([sys.argv[1]], "r")
         print(reading.lock_unavailable, reading.data.count(b"\\n"), reading.incomplete)
         print(reading.delete())

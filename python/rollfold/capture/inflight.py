@@ -14,27 +14,16 @@ _lock = threading.RLock()
 _announcers: dict[tuple[Path, int, int], InflightAnnouncer] = {}
 
 
-def enter(root: Path, rollout_id: str, *, file_mode: int, dir_mode: int) -> None:
-    """Announce a call; each needs its `leave`.
-
-    Raises:
-        OSError: the file system gives no such locks, or the directory cannot be written.
-    """
-    with _lock:
-        key = (root, file_mode, dir_mode)
-        announcer = _announcers.get(key)
-        if announcer is None:
-            announcer = InflightAnnouncer(root, file_mode=file_mode, dir_mode=dir_mode)
-            _announcers[key] = announcer
-        announcer.enter(rollout_id)
-
-
-def leave(root: Path, rollout_id: str, *, file_mode: int, dir_mode: int) -> None:
-    """Take an announcement back; one from before a fork is the parent's, and stays."""
-    with _lock:
-        announcer = _announcers.get((root, file_mode, dir_mode))
-        if announcer is not None:
-            announcer.leave(rollout_id)
+def announcer(root: Path, *, file_mode: int, dir_mode: int) -> InflightAnnouncer:
+    """Give this process's announcer for a directory."""
+    key = (root, file_mode, dir_mode)
+    found = _announcers.get(key)
+    if found is None:
+        with _lock:
+            found = _announcers.setdefault(
+                key, InflightAnnouncer(root, file_mode=file_mode, dir_mode=dir_mode)
+            )
+    return found
 
 
 def _forget() -> None:
@@ -44,5 +33,5 @@ def _forget() -> None:
     _lock.release()
 
 
-# The lock is held across the fork, so that no announcement is half made in the child.
+# The lock is held across the fork, so that the child knows every announcer there is.
 os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_forget)

@@ -1,6 +1,9 @@
 """What the middleware and the proxy share: one call's recording, from accept to disk."""
 
 import asyncio
+import atexit
+import contextlib
+import itertools
 import logging
 import os
 import threading
@@ -8,10 +11,11 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final, Literal
 from uuid import uuid4
+from weakref import WeakKeyDictionary, WeakSet
 
 from rollfold import _core
 from rollfold.capture import inflight
@@ -73,7 +77,8 @@ class Recorder:
         server_name: the name in every exchange's `model_ref`; None for no reference.
         redact: takes each exchange (a dict, as contract section 3 lists it) before it is
             written and returns what to write; None means it changed its argument. Where
-            it raises, the call is not recorded and its attempt marked incomplete.
+            it raises, the call is not recorded and its attempt marked incomplete. Runs
+            on another thread than the event loop's.
         max_body_bytes: how much of each body is kept (contract, section 3, and
             `truncated`); None for all.
         durability: `record`, `batch` or `none`; docs/capture.md says what each may lose.
@@ -104,27 +109,39 @@ class Recorder:
         self.durability = durability
         self.modes = {"file_mode": file_mode, "dir_mode": dir_mode}
         self.write_wait_s = write_wait_s
-        self.writer = _core.CaptureWriter(self.root, durability=durability, **self.modes)
         self.counts: Counter[str] = Counter()
-        """Calls recorded, and why others were not: written under the pool's threads."""
+        """Calls recorded, and why others were not."""
         self._lock = threading.Lock()
         self._warned: dict[str, float] = {}
-        self._pool: ThreadPoolExecutor | None = None
-        self._pool_pid = 0
         self._flush: threading.Timer | None = None
+        self._reset()
+        _recorders.add(self)
+
+    def _reset(self) -> None:
+        self._pid = os.getpid()
+        self.writer = _core.CaptureWriter(self.root, durability=self.durability, **self.modes)
+        self._queue = _core.CaptureQueue(self.writer, threads=THREADS)
+        self._pool: ThreadPoolExecutor | None = None
+        self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopSide] = WeakKeyDictionary()
 
     def begin(
         self, rollout_id: str, dialect: str, *, client_session_id: str | None = None
     ) -> "Call":
         """Accept a call of a valid rollout id: from now on it is announced as in flight."""
-        return Call(self, rollout_id, dialect, client_session_id)
+        if self._pid != os.getpid():
+            # Threads do not survive a fork; a queue of the parent's would never work.
+            self._reset()
+        return Call(self, rollout_id, dialect, client_session_id, self._announce(rollout_id))
 
-    def close(self) -> None:
-        """Wait until everything accepted is on disk."""
-        with self._lock:
-            pool, self._pool = self._pool, None
-        if pool is not None:
-            pool.shutdown(wait=True)
+    def close(self, timeout_s: float = 60.0) -> None:
+        """Wait until everything that has ended is written, for a bounded time."""
+        if self._pid != os.getpid():
+            return
+        if not self._queue.drain(timeout_s):
+            self.complain("close", f"calls were still being written after {timeout_s:g} s")
+        if self._pool is not None:
+            self._pool.shutdown(wait=True)
+            self._pool = None
         self.sync()
 
     def sync(self) -> None:
@@ -134,28 +151,77 @@ class Recorder:
         except OSError as error:
             self.complain("sync", f"captures may not survive a crash of the machine: {error}")
 
-    def submit(self, write: Callable[[], None]) -> Future[None]:
-        """Run a write on a thread of this process."""
-        with self._lock:
-            pid = os.getpid()
-            if self._pool is None or self._pool_pid != pid:
-                # Threads do not survive a fork; a pool of the parent's would never work.
-                self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="rollfold-capture")
-                self._pool_pid = pid
-            return self._pool.submit(write)
-
-    def write(self, rollout_id: str, line: _core.ComposedLine) -> None:
-        """Write one line; what goes wrong is counted and said, never raised."""
-        try:
-            if self.redact is None:
-                outcome = self.writer.write(rollout_id, line)
-            else:
-                outcome = self.writer.append(rollout_id, self._redacted(rollout_id, line))
-        except _RedactError:
+    def submit(self, call: "Call", ended: _core.EndedCall) -> None:
+        """Write a call on another thread; the running loop hears when it is on disk."""
+        loop = asyncio.get_running_loop()
+        if self.redact is None:
+            side = self._loops.get(loop)
+            if side is None:
+                side = self._loops[loop] = _LoopSide(self, loop)
+            self._queue.submit(
+                call.rollout_id,
+                ended,
+                announcer=call.announcer,
+                completions=side.completions,
+                number=side.expect(call),
+            )
             return
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="rollfold-redact")
+
+        def write() -> None:
+            try:
+                self.write(call, ended)
+            finally:
+                # A loop that is closed by now has nobody waiting.
+                with contextlib.suppress(RuntimeError):
+                    loop.call_soon_threadsafe(call.written)
+
+        try:
+            self._pool.submit(write)
+        except RuntimeError:
+            # The interpreter is going down and starts no threads any more.
+            write()
+
+    def write(self, call: "Call", ended: _core.EndedCall) -> None:
+        """Write a call on this thread; what goes wrong is counted and said, never raised."""
+        outcome, problem = "failed", None
+        try:
+            line = ended.compose()
+            if self.redact is None:
+                outcome = self.writer.write(call.rollout_id, line)
+            else:
+                redacted = self._redacted(call.rollout_id, line)
+                if redacted is None:
+                    return
+                outcome = self.writer.append(call.rollout_id, redacted)
         except Exception as error:  # noqa: BLE001 - a record must not cost the call
+            problem = str(error)
+        finally:
+            if call.announcer is not None:
+                call.announcer.leave(call.rollout_id)
+        self.account(call.rollout_id, outcome, problem)
+
+    def _redacted(self, rollout_id: str, line: _core.ComposedLine) -> bytes | None:
+        assert self.redact is not None  # noqa: S101 - for the type checker
+        try:
+            exchange = _core.loads(bytes(line))
+            redacted = self.redact(exchange)
+            return _core.dumps(exchange if redacted is None else redacted)
+        except Exception as error:  # noqa: BLE001 - what could not be redacted must not be written
+            self.count("redact_failed")
+            self.complain("redact", f"redact failed, the call is not captured: {error!r}")
+        try:
+            self.writer.mark_incomplete(rollout_id)
+        except OSError as error:
+            self.complain("marker", f"cannot mark {rollout_id} incomplete: {error}")
+        return None
+
+    def account(self, rollout_id: str, outcome: str, problem: str | None) -> None:
+        """Count what became of a call, and say what is wrong."""
+        if problem is not None:
             self.count("failed")
-            self.complain("write", f"model calls are not captured: {error}")
+            self.complain("write", f"model calls are not captured: {problem}")
             return
         self.count("recorded")
         if outcome == "timed_out":
@@ -170,39 +236,15 @@ class Recorder:
         if self.durability == "batch":
             self._flush_soon()
 
-    def _redacted(self, rollout_id: str, line: _core.ComposedLine) -> bytes:
-        assert self.redact is not None  # noqa: S101 - for the type checker
+    def _announce(self, rollout_id: str) -> _core.InflightAnnouncer | None:
+        found = inflight.announcer(self.root, **self.modes)
         try:
-            exchange = _core.loads(bytes(line))
-            redacted = self.redact(exchange)
-            return _core.dumps(exchange if redacted is None else redacted)
-        except Exception as error:
-            # What could not be redacted must not be written.
-            self.count("redact_failed")
-            self.mark_incomplete(rollout_id)
-            self.complain("redact", f"redact failed, the call is not captured: {error!r}")
-            raise _RedactError from error
-
-    def mark_incomplete(self, rollout_id: str) -> None:
-        """Leave the marker, if that can be done."""
-        try:
-            self.writer.mark_incomplete(rollout_id)
-        except OSError as error:
-            self.complain("marker", f"cannot mark {rollout_id} incomplete: {error}")
-
-    def announce(self, rollout_id: str) -> bool:
-        """Announce a call in flight; False where the file system cannot."""
-        try:
-            inflight.enter(self.root, rollout_id, **self.modes)
+            found.enter(rollout_id)
         except OSError as error:
             self.count("announce_failed")
             self.complain("announce", f"readers cannot wait for calls in flight: {error}")
-            return False
-        return True
-
-    def withdraw(self, rollout_id: str) -> None:
-        """Take an announcement back."""
-        inflight.leave(self.root, rollout_id, **self.modes)
+            return None
+        return found
 
     def count(self, what: str) -> None:
         """Add one to a counter."""
@@ -228,39 +270,69 @@ class Recorder:
             self._flush.start()
 
 
-class _RedactError(Exception):
-    """Said and counted already."""
+_recorders: WeakSet[Recorder] = WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """Let no call that has ended go with its process."""
+    for recorder in list(_recorders):
+        recorder.close()
+
+
+class _LoopSide:
+    """One event loop's view of a recorder: the calls whose records it waits for."""
+
+    def __init__(self, recorder: Recorder, loop: asyncio.AbstractEventLoop) -> None:
+        self._recorder = recorder
+        self._calls: dict[int, Call] = {}
+        self._numbers = itertools.count()
+        self.completions = _core.Completions()
+        loop.add_reader(self.completions.fileno(), self._take)
+
+    def expect(self, call: "Call") -> int:
+        number = next(self._numbers)
+        self._calls[number] = call
+        return number
+
+    def _take(self) -> None:
+        for number, outcome, problem in self.completions.take():
+            call = self._calls.pop(number)
+            self._recorder.account(call.rollout_id, outcome, problem)
+            call.written()
 
 
 class Call:
     """One call, from accept until its record is on disk.
 
     Its methods are called from one thread (the event loop's) in the order of the call:
-    `request` and `start`, `response`, and `finish` at the end, once.
+    `request` and `start`, `response`, and `settle` or `finish` at the end.
     """
 
     def __init__(
-        self, recorder: Recorder, rollout_id: str, dialect: str, client_session_id: str | None
+        self,
+        recorder: Recorder,
+        rollout_id: str,
+        dialect: str,
+        client_session_id: str | None,
+        announcer: _core.InflightAnnouncer | None,
     ) -> None:
-        self._recorder = recorder
-        self.rollout_id = rollout_id
-        self.client_session_id = client_session_id
         self.started_at = time.time()
         self._start = time.perf_counter()
+        self._recorder = recorder
+        self.rollout_id = rollout_id
+        self._client_session_id = client_session_id
+        self.announcer = announcer
         self._recording = _core.Recording(dialect, recorder.max_body_bytes)
-        self._announced = recorder.announce(rollout_id)
         self._decode_request: Decode | None = None
         self._decode_response: Decode | None = None
         self.status: int | None = None
         self.streaming = False
         self._ttft_ms: float | None = None
-        self.facts: dict[str, Any] = {}
-        self._done: Future[None] | None = None
-
-    @property
-    def finished(self) -> bool:
-        """Whether `finish` was called."""
-        return self._done is not None
+        self._facts: dict[str, Any] = {}
+        self.finished = False
+        self._on_disk = False
+        self._waiting: list[asyncio.Future[None]] = []
 
     def request_encoding(self, encoding: str) -> None:
         """Say the request's content encoding."""
@@ -268,18 +340,19 @@ class Call:
 
     def request(self, chunk: bytes) -> None:
         """Take the request body's next bytes, as they came over the wire."""
-        if self._done is None and chunk:
+        if not self.finished and chunk:
             decode = self._decode_request
             self._recording.feed_request(decode(chunk) if decode else chunk)
 
     def start(self, status: int, content_type: str, content_encoding: str = "") -> None:
         """Begin the response."""
-        if self._done is not None:
+        if self.finished:
             return
         self.status = status
         kind = content_type.partition(";")[0].strip().lower()
         self.streaming = kind == "text/event-stream"
-        self._decode_response = decoder(content_encoding)
+        if content_encoding:
+            self._decode_response = decoder(content_encoding)
         self._recording.start_response(self.streaming)
 
     def response(self, chunk: bytes) -> int | None:
@@ -289,7 +362,7 @@ class Call:
             The offset in the chunk from which on it should wait for the record: that of
             the stream's first terminal event. None where none is in it.
         """
-        if self._done is not None or not chunk:
+        if self.finished or not chunk:
             return None
         decode = self._decode_response
         first_token, offset = self._recording.feed_response(decode(chunk) if decode else chunk)
@@ -298,62 +371,75 @@ class Call:
         # Offsets in a decoded chunk are none in the encoded one: all of it waits.
         return 0 if decode and offset is not None else offset
 
-    def finish(self, error_category: str | None = None) -> Future[None]:
-        """End the call and write its record on another thread; a second call changes nothing."""
-        if self._done is not None:
-            return self._done
-        facts = {
-            "model_call_id": uuid4().hex,
-            "server_name": self._recorder.server_name,
-            "started_at": self.started_at,
-            "completed_at": time.time(),
-            "latency_ms": round((time.perf_counter() - self._start) * 1000, 3),
-            "latency_ttft_ms": None if self._ttft_ms is None else round(self._ttft_ms, 3),
-            "status_code": self.status,
-            "error_category": error_category,
-            "client_session_id": self.client_session_id,
-            **self.facts,
-        }
-        try:
-            self._done = self._recorder.submit(lambda: self._write(facts))
-        except RuntimeError:
-            # The interpreter is going down and starts no threads any more.
-            self._done = Future()
-            self._write(facts)
-            self._done.set_result(None)
-        return self._done
+    def add_facts(self, facts: Mapping[str, Any]) -> None:
+        """Take exchange fields that only the server knows; ill-typed ones are left out."""
+        for key, kind in UPSTREAM_KEYS.items():
+            value = facts.get(key)
+            if type(value) is kind and (key != "response_source" or value in ("upstream", "local")):
+                self._facts[key] = value
 
-    def _write(self, facts: Mapping[str, Any]) -> None:
-        recorder = self._recorder
-        try:
-            recorder.write(self.rollout_id, self._recording.compose(**facts))
-        except Exception as error:  # noqa: BLE001 - a record must not cost the call
-            recorder.count("failed")
-            recorder.mark_incomplete(self.rollout_id)
-            recorder.complain("compose", f"a model call is not captured: {error!r}")
-        finally:
-            if self._announced:
-                recorder.withdraw(self.rollout_id)
+    def finish(self, error_category: str | None = None) -> None:
+        """End the call and have its record written on another thread, in a running loop.
+
+        A second call changes nothing.
+        """
+        if not self.finished:
+            self._recorder.submit(self, self._end(error_category))
+
+    def finish_here(self, error_category: str | None = None) -> None:
+        """End the call and write its record on this thread, without an event loop."""
+        if not self.finished:
+            self._recorder.write(self, self._end(error_category))
+            self.written()
 
     async def settle(self, error_category: str | None = None) -> None:
         """End the call and wait until its record is on disk, for a bounded time.
 
         The record is written whether or not this wait is cancelled.
         """
-        done = asyncio.wrap_future(self.finish(error_category))
-        _, late = await asyncio.wait({done}, timeout=self._recorder.write_wait_s)
-        if late:
+        self.finish(error_category)
+        if self._on_disk:
+            return
+        loop = asyncio.get_running_loop()
+        waiting = loop.create_future()
+        self._waiting.append(waiting)
+        patience = loop.call_later(self._recorder.write_wait_s, self._give_up, waiting)
+        try:
+            await waiting
+        finally:
+            patience.cancel()
+
+    def written(self) -> None:
+        """Let go those who wait for the record."""
+        self._on_disk = True
+        waiting, self._waiting = self._waiting, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+    def _give_up(self, waiting: asyncio.Future[None]) -> None:
+        if not waiting.done():
             self._recorder.count("late")
             self._recorder.complain(
                 "late", f"a response went out before its record was on disk: {self._recorder.root}"
             )
+            waiting.set_result(None)
 
-    def add_facts(self, facts: Mapping[str, Any]) -> None:
-        """Take exchange fields that only the server knows; ill-typed ones are left out."""
-        for key, kind in UPSTREAM_KEYS.items():
-            value = facts.get(key)
-            if type(value) is kind and (key != "response_source" or value in ("upstream", "local")):
-                self.facts[key] = value
+    def _end(self, error_category: str | None) -> _core.EndedCall:
+        self.finished = True
+        ttft_ms = self._ttft_ms
+        return self._recording.end(
+            model_call_id=uuid4().hex,
+            server_name=self._recorder.server_name,
+            started_at=self.started_at,
+            completed_at=time.time(),
+            latency_ms=round((time.perf_counter() - self._start) * 1000, 3),
+            latency_ttft_ms=None if ttft_ms is None else round(ttft_ms, 3),
+            status_code=self.status,
+            error_category=error_category,
+            client_session_id=self._client_session_id,
+            **self._facts,
+        )
 
 
 Decode = Callable[[bytes], bytes]

@@ -5,6 +5,7 @@ mod fresh_bytes;
 mod gc_pause;
 mod json;
 mod pack;
+mod recording;
 mod store;
 mod stream;
 
@@ -27,6 +28,7 @@ mod _core {
         )?;
         super::json::register(module)?;
         super::pack::register(module)?;
+        super::recording::register(module)?;
         super::store::register(module)?;
         super::stream::register(module)
     }

@@ -2,23 +2,20 @@
 //! announcements. Reading it is the fold's.
 
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
+
+use crate::recording::ComposedLine;
 
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use rollfold_core::error::Error;
 use rollfold_core::store::{
-    self, Announcer, Body, Deletion, Durability, Facts, Held, InflightProbe, Line, Reading,
-    Response, Stream, Writer, WriterOptions,
+    self, Announcer, Deletion, Durability, Held, InflightProbe, Reading, Writer, WriterOptions,
 };
-use rollfold_core::stream::Dialect;
 
-/// From this size on other threads get the interpreter while a chunk is taken.
-const DETACH_FROM: usize = 16 * 1024;
-
-pub(crate) fn raised(error: Error) -> PyErr {
+pub fn raised(error: Error) -> PyErr {
     let text = error.to_string();
     match error {
         Error::Io { path, source, .. } => match source.raw_os_error() {
@@ -29,12 +26,12 @@ pub(crate) fn raised(error: Error) -> PyErr {
     }
 }
 
-fn seconds(value: f64, name: &str) -> PyResult<Duration> {
+pub fn seconds(value: f64, name: &str) -> PyResult<Duration> {
     Duration::try_from_secs_f64(value)
         .map_err(|_| PyValueError::new_err(format!("{name}: {value} is no duration in seconds")))
 }
 
-fn lock_outcome(held: Held) -> &'static str {
+pub fn lock_outcome(held: Held) -> &'static str {
     match held {
         Held::Locked { .. } => "locked",
         Held::TimedOut => "timed_out",
@@ -45,7 +42,7 @@ fn lock_outcome(held: Held) -> &'static str {
 /// Appends to the captures of one directory.
 #[pyclass(frozen, module = "rollfold._core")]
 pub struct CaptureWriter {
-    writer: Writer,
+    pub writer: Arc<Writer>,
 }
 
 #[pymethods]
@@ -76,7 +73,7 @@ impl CaptureWriter {
             lock_wait: seconds(lock_wait_s, "lock_wait_s")?,
         };
         Ok(Self {
-            writer: Writer::new(root, options),
+            writer: Arc::new(Writer::new(root, options)),
         })
     }
 
@@ -107,149 +104,10 @@ impl CaptureWriter {
     }
 }
 
-/// An exchange's line, ready to be written.
-#[pyclass(frozen, module = "rollfold._core")]
-pub struct ComposedLine {
-    line: Line,
-}
-
-#[pymethods]
-impl ComposedLine {
-    fn __bytes__<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        PyBytes::new(py, &self.line.joined())
-    }
-}
-
-/// A call's bodies as they pass by.
-#[pyclass(frozen, module = "rollfold._core")]
-pub struct Recording {
-    dialect: String,
-    bound: Option<usize>,
-    bodies: Mutex<Option<Bodies>>,
-}
-
-struct Bodies {
-    request: Body,
-    response: Response,
-}
-
-#[pymethods]
-impl Recording {
-    #[new]
-    #[pyo3(signature = (dialect, max_body_bytes = None))]
-    fn new(dialect: String, max_body_bytes: Option<usize>) -> Self {
-        let bodies = Bodies {
-            request: Body::new(max_body_bytes),
-            response: Response::Whole(Body::new(max_body_bytes)),
-        };
-        Self {
-            dialect,
-            bound: max_body_bytes,
-            bodies: Mutex::new(Some(bodies)),
-        }
-    }
-
-    fn feed_request(&self, chunk: &[u8]) -> PyResult<()> {
-        self.with(|bodies| bodies.request.push(chunk))
-    }
-
-    fn start_response(&self, stream: bool) -> PyResult<()> {
-        self.with(|bodies| {
-            bodies.response = if stream {
-                let dialect = Dialect::from_name(&self.dialect);
-                Response::Stream(Box::new(Stream::new(dialect, self.bound)))
-            } else {
-                Response::Whole(Body::new(self.bound))
-            };
-        })
-    }
-
-    fn feed_response(&self, py: Python<'_>, chunk: &[u8]) -> PyResult<(bool, Option<usize>)> {
-        let feed = || {
-            self.with(|bodies| match &mut bodies.response {
-                Response::Whole(body) => {
-                    body.push(chunk);
-                    (false, None)
-                }
-                Response::Stream(stream) => {
-                    let progress = stream.push(chunk);
-                    (progress.first_token, progress.terminal_offset)
-                }
-            })
-        };
-        if chunk.len() < DETACH_FROM {
-            feed()
-        } else {
-            py.detach(feed)
-        }
-    }
-
-    #[pyo3(signature = (
-        *, model_call_id, server_name = None, started_at, completed_at,
-        latency_ms, latency_ttft_ms = None, status_code = None, error_category = None,
-        client_session_id = None, upstream_attempted = None, response_source = None,
-        upstream_status_code = None, local_response_reason = None,
-    ))]
-    #[allow(clippy::too_many_arguments)]
-    fn compose(
-        &self,
-        py: Python<'_>,
-        model_call_id: &str,
-        server_name: Option<&str>,
-        started_at: f64,
-        completed_at: f64,
-        latency_ms: f64,
-        latency_ttft_ms: Option<f64>,
-        status_code: Option<i64>,
-        error_category: Option<&str>,
-        client_session_id: Option<&str>,
-        upstream_attempted: Option<bool>,
-        response_source: Option<&str>,
-        upstream_status_code: Option<i64>,
-        local_response_reason: Option<&str>,
-    ) -> PyResult<ComposedLine> {
-        let facts = Facts {
-            model_call_id,
-            dialect: &self.dialect,
-            server_name,
-            started_at,
-            completed_at,
-            latency_ms,
-            latency_ttft_ms,
-            status_code,
-            error_category,
-            client_session_id,
-            upstream_attempted,
-            response_source,
-            upstream_status_code,
-            local_response_reason,
-        };
-        let bodies = self
-            .bodies
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
-        let Bodies { request, response } = bodies.ok_or_else(ended)?;
-        let line = py.detach(|| store::compose(&facts, request, response));
-        Ok(ComposedLine { line })
-    }
-}
-
-impl Recording {
-    fn with<T>(&self, act: impl FnOnce(&mut Bodies) -> T) -> PyResult<T> {
-        let mut bodies = self.bodies.lock().unwrap_or_else(PoisonError::into_inner);
-        bodies.as_mut().map(act).ok_or_else(ended)
-    }
-}
-
-fn ended() -> PyErr {
-    PyValueError::new_err("the recording was written before")
-}
-
 /// What this process has in flight in one directory.
 #[pyclass(frozen, module = "rollfold._core")]
 pub struct InflightAnnouncer {
-    announcer: Announcer,
+    pub announcer: Arc<Announcer>,
 }
 
 #[pymethods]
@@ -258,7 +116,7 @@ impl InflightAnnouncer {
     #[pyo3(signature = (root, *, file_mode = 0o600, dir_mode = 0o700))]
     fn new(root: PathBuf, file_mode: u32, dir_mode: u32) -> Self {
         Self {
-            announcer: Announcer::new(root, file_mode, dir_mode),
+            announcer: Arc::new(Announcer::new(root, file_mode, dir_mode)),
         }
     }
 
@@ -359,6 +217,7 @@ impl CaptureReading {
 
 /// Whether a call of the rollout attempt is announced in one of the directories.
 #[pyfunction]
+#[allow(clippy::needless_pass_by_value)] // arguments are built for the call
 fn in_flight(py: Python<'_>, dirs: Vec<PathBuf>, rollout_id: &str) -> bool {
     py.detach(|| InflightProbe::new().in_flight(&dirs, rollout_id))
 }
@@ -366,6 +225,7 @@ fn in_flight(py: Python<'_>, dirs: Vec<PathBuf>, rollout_id: &str) -> bool {
 /// Removes an attempt's files, read or not; how many there were.
 #[pyfunction]
 #[pyo3(signature = (root, rollout_id, *, lock_wait_s = 5.0))]
+#[allow(clippy::needless_pass_by_value)] // arguments are built for the call
 fn clear_capture(
     py: Python<'_>,
     root: PathBuf,
@@ -380,8 +240,6 @@ fn clear_capture(
 /// Adds this topic's classes and functions.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<CaptureWriter>()?;
-    module.add_class::<ComposedLine>()?;
-    module.add_class::<Recording>()?;
     module.add_class::<CaptureReading>()?;
     module.add_class::<InflightAnnouncer>()?;
     module.add_function(wrap_pyfunction!(in_flight, module)?)?;

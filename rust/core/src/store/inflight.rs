@@ -150,9 +150,13 @@ impl Announcer {
     }
 
     /// In a forked child: closes the inherited description without taking anything back,
-    /// so that the parent's announcements end with the parent.
+    /// so that the parent's announcements end with the parent. Where the fork met another
+    /// thread in here nobody can tell what state it left, and the file stays open: what
+    /// the parent takes back is taken back all the same.
     pub fn forget(&self) {
-        *self.state() = State::default();
+        if let Ok(mut state) = self.state.try_lock() {
+            *state = State::default();
+        }
     }
 
     fn open(&self, path: &Path) -> Result<File> {

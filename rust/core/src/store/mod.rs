@@ -11,6 +11,7 @@ mod delete;
 mod inflight;
 mod lock;
 mod paths;
+mod queue;
 mod quiet;
 mod read;
 mod write;
@@ -23,6 +24,7 @@ pub use lock::{Held, LockMode, acquire};
 pub use paths::{
     MAX_ID, capture_path, check_rollout_id, incomplete_path, late_path, valid_rollout_id,
 };
+pub use queue::Queue;
 pub use quiet::{Quiescence, Quiet, QuietWatch, Step, wait_quiet};
 pub use read::{FileIdentity, Reading, read};
 pub use write::{Appended, Durability, Writer, WriterOptions};

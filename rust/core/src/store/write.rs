@@ -5,7 +5,7 @@ use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, IoSlice};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FileType, fdatasync, fstat, fsync, ftruncate};
@@ -152,9 +152,9 @@ impl Writer {
     /// # Errors
     /// The first file that could not be synced; the others were.
     pub fn sync(&self) -> Result<()> {
-        let paths = std::mem::take(&mut *lock(&self.unsynced));
+        let paths = try_lock(&self.unsynced).map(|mut unsynced| std::mem::take(&mut *unsynced));
         let mut outcome = self.sync_dir();
-        for path in paths {
+        for path in paths.unwrap_or_default() {
             match File::open(&path) {
                 Ok(file) => {
                     if let Err(error) = fdatasync(&file) {
@@ -199,7 +199,9 @@ impl Writer {
                 if created { self.sync_dir() } else { Ok(()) }
             }
             Durability::Batch => {
-                let mut unsynced = lock(&self.unsynced);
+                let Some(mut unsynced) = try_lock(&self.unsynced) else {
+                    return fdatasync(file).map_err(|error| Error::io("sync", path, error));
+                };
                 if !unsynced.contains(path) {
                     unsynced.insert(path.to_path_buf());
                 }
@@ -219,14 +221,17 @@ impl Writer {
     }
 
     fn lock_wait(&self, path: &Path) -> Duration {
-        match lock(&self.stuck).get(path) {
+        let stuck = try_lock(&self.stuck);
+        match stuck.as_ref().and_then(|stuck| stuck.get(path)) {
             Some(since) if since.elapsed() < STUCK_FOR => STUCK_WAIT.min(self.options.lock_wait),
             _ => self.options.lock_wait,
         }
     }
 
     fn remember(&self, path: &Path, held: Held) {
-        let mut stuck = lock(&self.stuck);
+        let Some(mut stuck) = try_lock(&self.stuck) else {
+            return;
+        };
         if held == Held::TimedOut {
             stuck.retain(|_, since| since.elapsed() < STUCK_FOR);
             stuck.entry(path.to_path_buf()).or_insert_with(Instant::now);
@@ -236,8 +241,17 @@ impl Writer {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+/// A short look rather than a wait: in a forked child the holder may be gone for good, and
+/// what these tables know only saves work.
+fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    for _ in 0..100 {
+        match mutex.try_lock() {
+            Ok(guard) => return Some(guard),
+            Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => std::thread::yield_now(),
+        }
+    }
+    None
 }
 
 /// One write of the line and its newline, on a line of its own. Returns whether a torn

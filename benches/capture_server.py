@@ -1,0 +1,122 @@
+"""The server that `capture_cost.py` loads: one ASGI application, plain or recorded.
+
+Runs by itself, also where Rollfold is not installed: `capture_server.py KIND DIRECTORY
+[DURABILITY]` with KIND `plain`, `rollfold` or `peer`; prints its port.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import resource
+import sys
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+ANSWER = json.dumps(
+    {
+        "id": "chatcmpl-1",
+        "object": "chat.completion",
+        "model": "m",
+        "choices": [
+            {
+                "index": 0,
+                "message": {"role": "assistant", "content": "word " * 360},
+                "finish_reason": "stop",
+            }
+        ],
+        "usage": {"prompt_tokens": 400, "completion_tokens": 360, "total_tokens": 760},
+    }
+).encode()
+
+
+def event(text: str) -> bytes:
+    """Return a chat chunk as it goes over the wire."""
+    choice = {"index": 0, "delta": {"content": text}, "finish_reason": None}
+    return f"data: {json.dumps({'id': 'c', 'model': 'm', 'choices': [choice]})}\n\n".encode()
+
+
+async def stats(send: Any) -> None:
+    """Say what the process has used, and start its peak anew."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    said = {
+        "cpu_s": used.ru_utime + used.ru_stime,
+        "rss_kb": int(status["VmRSS"].split()[0]),
+        "peak_kb": int(status["VmHWM"].split()[0]),
+    }
+    Path("/proc/self/clear_refs").write_text("5")
+    body = json.dumps(said).encode()
+    await send({"type": "http.response.start", "status": 200, "headers": length(body)})
+    await send({"type": "http.response.body", "body": body})
+
+
+def length(body: bytes) -> list[tuple[bytes, bytes]]:
+    """Return the headers of a JSON body."""
+    return [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+
+
+async def application(scope: Any, receive: Any, send: Any) -> None:
+    """Answer at once, or stream as the request says: {"events", "size", "pause_s"}."""
+    if scope["path"] == "/stats":
+        await stats(send)
+        return
+    body = b""
+    while True:
+        message = await receive()
+        body += message.get("body", b"")
+        if not message.get("more_body"):
+            break
+    request = json.loads(body)
+    if "events" not in request:
+        await send({"type": "http.response.start", "status": 200, "headers": length(ANSWER)})
+        await send({"type": "http.response.body", "body": ANSWER})
+        return
+    kind = [(b"content-type", b"text/event-stream")]
+    await send({"type": "http.response.start", "status": 200, "headers": kind})
+    chunk = event("x" * request["size"])
+    for _ in range(request["events"]):
+        await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        await asyncio.sleep(request["pause_s"])
+    end = b"data: [DONE]\n\n"
+    await send({"type": "http.response.body", "body": end, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
+
+
+def recorded(kind: str, directory: str, durability: str) -> Any:
+    """Return the application with the recorder of that kind around it."""
+    if kind == "plain":
+        return application
+    if kind == "rollfold":
+        from rollfold.capture import CaptureMiddleware  # noqa: PLC0415
+
+        return CaptureMiddleware(
+            application, root=directory, server_name="bench", durability=durability
+        )
+    from nemo_gym.base_responses_api_model import (  # noqa: PLC0415
+        CaptureStore,
+        _CaptureMiddleware,
+    )
+
+    return _CaptureMiddleware(application, store=CaptureStore(directory), model_server_name="bench")
+
+
+async def main() -> None:
+    """Serve until killed."""
+    kind, directory, *rest = sys.argv[1:]
+    app = recorded(kind, directory, *(rest or ["record"]))
+    config = uvicorn.Config(
+        app, port=0, log_level="error", lifespan="off", ws="none", http="h11", backlog=2048
+    )
+    server = uvicorn.Server(config)
+    task = asyncio.create_task(server.serve())
+    while not server.started:
+        await asyncio.sleep(0.01)
+    print(server.servers[0].sockets[0].getsockname()[1], flush=True)
+    await task
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
