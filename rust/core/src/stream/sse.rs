@@ -34,6 +34,9 @@ pub struct Decoder {
     consumed: u64,
 }
 
+/// From this size on a line's buffer is not kept for the lines after it.
+const HUGE: usize = 64 * 1024;
+
 const BOM: &[u8] = b"\xEF\xBB\xBF";
 
 impl Decoder {
@@ -63,11 +66,19 @@ impl Decoder {
             } else {
                 let mut line = std::mem::take(&mut self.line);
                 line.extend_from_slice(&rest[..end]);
-                self.end_line(&line, start, &mut dispatch);
-                // A huge event's line is not kept for the small ones after it.
-                if line.capacity() <= 64 * 1024 {
+                if line.len() > HUGE && line.starts_with(b"data:") && !self.has_data {
+                    // A huge line becomes the data as it is, not a second copy.
+                    self.event_start.get_or_insert(start);
+                    self.has_data = true;
+                    self.past_bom = true;
+                    line.drain(..if line[5] == b' ' { 6 } else { 5 });
+                    self.event.data = line;
+                } else {
+                    self.end_line(&line, start, &mut dispatch);
                     line.clear();
-                    self.line = line;
+                    if line.capacity() <= HUGE {
+                        self.line = line;
+                    }
                 }
             }
             rest = &rest[end + 1..];
@@ -202,6 +213,22 @@ mod tests {
             events(&[b"event: x\n\ndata: a\n\n"]),
             [(String::new(), "a".into(), 10)]
         );
+    }
+
+    #[test]
+    fn a_huge_line_is_read_like_a_small_one() {
+        let text = "x".repeat(HUGE + 7);
+        for body in [
+            format!("data: {text}\n\n"),
+            format!("data:{text}\ndata: {text}\n\n"),
+            format!("event: a\ndata: b\ndata:  {text}\r\n\r\n"),
+        ] {
+            let whole = events(&[body.as_bytes()]);
+            for cut in [1, 7, 30, HUGE, body.len() - 3, body.len() - 1] {
+                let (one, other) = body.as_bytes().split_at(cut);
+                assert_eq!(events(&[one, other]), whole, "cut at {cut}");
+            }
+        }
     }
 
     #[test]

@@ -56,6 +56,15 @@ impl Text {
         out
     }
 
+    /// How many bytes [`Text::write_json`] appends, where the text is not broken.
+    pub(crate) fn json_len(&self) -> usize {
+        let escapes = |byte: &u8| *byte < 0x20 || *byte == b'"' || *byte == b'\\';
+        // Five more for a control character, one more for the rest: an upper bound.
+        let more = |byte: &u8| if *byte < 0x20 { 5 } else { 1 };
+        let extra: usize = self.0.iter().filter(|byte| escapes(byte)).map(more).sum();
+        self.0.len() + extra + 2
+    }
+
     /// Appends the text as a JSON string, quotes included; strict JSON whatever it holds.
     pub fn write_json(&self, out: &mut Vec<u8>) {
         out.push(b'"');

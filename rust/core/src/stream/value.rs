@@ -315,9 +315,26 @@ impl Value {
 
     #[must_use]
     pub fn to_json(&self) -> Vec<u8> {
-        let mut out = Vec::new();
+        // Sized first: growing by doubling would hold a large response twice.
+        let mut out = Vec::with_capacity(self.json_len());
         self.write(&mut out);
         out
+    }
+
+    /// About how many bytes the written value takes; rarely less than it does.
+    fn json_len(&self) -> usize {
+        match self {
+            Self::Null | Self::Bool(_) => 5,
+            Self::Number(digits) => digits.len(),
+            Self::String(text) => text.json_len(),
+            Self::Array(items) => 2 + items.iter().map(|item| item.json_len() + 1).sum::<usize>(),
+            Self::Object(object) => {
+                let member = |(key, value): (&Text, &Value)| key.json_len() + value.json_len() + 2;
+                2 + object.iter().map(member).sum::<usize>()
+            }
+            Self::Raw(json) => json.len(),
+            Self::RawList(json) => json.len() + 2,
+        }
     }
 
     /// Appends the value as compact strict JSON.
