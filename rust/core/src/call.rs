@@ -3,9 +3,12 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use crate::json::Raw;
-use crate::usage::Usage;
-use crate::value::Value;
+use crate::content::{Decision, Response};
+use crate::exchange::{Exchange, model_ref_name};
+use crate::intern::{Interner, SharedId};
+use crate::json::{Raw, Tape};
+use crate::usage::{Count, Usage};
+use crate::value::{Key, Members, Value};
 
 /// Which model server a call went to: `{"type": "responses_api_models", "name": ...}`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -98,4 +101,211 @@ pub struct CallRecord<'a> {
     pub request_raw: Option<Raw<'a>>,
     /// The text of a response body that is no object, or of a stream: a string.
     pub response_raw: Option<Raw<'a>>,
+    /// The tool calls as records show them.
+    pub tool_calls: Vec<Value<'a>>,
+    /// The reasoning as one text.
+    pub reasoning_content: Option<String>,
+    /// The model's decision, where the response holds one.
+    pub decision: Option<Decision<'a>>,
+}
+
+impl<'a> CallRecord<'a> {
+    /// Derives the record of an exchange; `tape` is the one it was scanned onto.
+    #[must_use]
+    pub fn derive(
+        call_index: i64,
+        exchange: &mut Exchange<'a>,
+        tape: &Tape<'a>,
+        shared: &mut Interner<'a>,
+    ) -> Self {
+        let text = |raw: Option<Raw<'a>>| raw.and_then(Raw::as_str);
+        let string = |raw: Option<Raw<'a>>| raw.filter(|raw| raw.bytes().starts_with(b"\""));
+        let dialect = text(exchange.dialect);
+        let mut record = Self {
+            model_call_id: text(exchange.model_call_id),
+            client_session_id: text(exchange.client_session_id),
+            call_index,
+            model_ref: exchange
+                .model_ref
+                .and_then(model_ref_name)
+                .map(|name| ModelRef { name }),
+            status_code: exchange.status_code,
+            upstream_attempted: exchange.upstream_attempted.and_then(Raw::as_bool),
+            response_source: text(exchange.response_source),
+            upstream_status_code: exchange.upstream_status_code,
+            local_response_reason: text(exchange.local_response_reason),
+            started_at: exchange.started_at,
+            completed_at: exchange.completed_at,
+            latency_total_ms: exchange.latency_ms,
+            latency_ttft_ms: exchange.latency_ttft_ms,
+            error_category: text(exchange.error_category),
+            request_raw: string(exchange.request_raw),
+            response_raw: string(exchange.response_raw),
+            ..Self::default()
+        };
+        let mut asked_model = None;
+        if let Some(request) = &mut exchange.request {
+            let parts = std::mem::take(&mut request.parts);
+            asked_model = member(&parts, "model").and_then(Raw::as_str);
+            record.last_message = last_message(&parts, shared);
+            record.request = Some(Payload {
+                raw: request.raw,
+                parts: Arc::new(Value::Object(parts)),
+            });
+        }
+        record.model = asked_model;
+        if let Some(root) = exchange.response {
+            let response = Response::new(tape, root);
+            let model = response.member("model");
+            if !model.is_null() && !model.is_str("") {
+                record.model = model.as_str();
+            }
+            record.response_id = response.string("id");
+            record.response_status = response.string("status");
+            record.finish_reason = response.finish_reason();
+            record.usage = response
+                .object("usage")
+                .map_or_else(Usage::default, |node| Usage::read(tape, node));
+            record.tool_calls = response.tool_calls();
+            record.reasoning_content = response.reasoning();
+            record.decision = response.decision(dialect.as_deref(), shared);
+            let parts = Arc::new(Value::Object(response.parts(shared)));
+            record.response = Some(Payload {
+                raw: response.raw(),
+                parts,
+            });
+        }
+        record.dialect = dialect;
+        record
+    }
+
+    /// The record as it stands in `ng_model_call_capture.calls`, in the contract's order
+    /// of keys; without payloads the four bodies are absent.
+    #[must_use]
+    pub fn to_value(&self, payloads: bool) -> Value<'a> {
+        let text = |text: &Option<Cow<'a, str>>| Value::text(text.clone());
+        let count = |count: Count| Value::int(count.and_then(|n| i128::try_from(n).ok()));
+        let model_ref = self
+            .model_ref
+            .as_ref()
+            .map_or(Value::Null, ModelRef::to_value);
+        let mut members: Vec<(&'static str, Value<'a>)> = Vec::with_capacity(32);
+        members.extend([
+            ("model_call_id", text(&self.model_call_id)),
+            ("response_id", text(&self.response_id)),
+            ("client_session_id", text(&self.client_session_id)),
+            ("call_index", Value::Int(self.call_index.into())),
+            ("model_ref", model_ref),
+            ("model", text(&self.model)),
+            ("dialect", text(&self.dialect)),
+            ("status_code", Value::raw(self.status_code)),
+            ("response_status", text(&self.response_status)),
+            ("finish_reason", text(&self.finish_reason)),
+            (
+                "upstream_attempted",
+                self.upstream_attempted.map_or(Value::Null, Value::Bool),
+            ),
+            ("response_source", text(&self.response_source)),
+            (
+                "upstream_status_code",
+                Value::raw(self.upstream_status_code),
+            ),
+            ("local_response_reason", text(&self.local_response_reason)),
+            ("started_at", Value::raw(self.started_at)),
+            ("completed_at", Value::raw(self.completed_at)),
+            ("tokens_in", count(self.usage.tokens_in)),
+            ("tokens_out", count(self.usage.tokens_out)),
+            ("tokens_reasoning", count(self.usage.tokens_reasoning)),
+            ("tokens_total", count(self.usage.tokens_total)),
+        ]);
+        if payloads {
+            let body =
+                |body: &Option<Payload<'a>>| body.as_ref().map_or(Value::Null, Payload::to_value);
+            members.extend([
+                ("request", body(&self.request)),
+                ("response", body(&self.response)),
+                ("request_raw", Value::raw(self.request_raw)),
+                ("response_raw", Value::raw(self.response_raw)),
+            ]);
+        }
+        members.extend([
+            ("tool_calls", Value::Array(self.tool_calls.clone())),
+            (
+                "reasoning_content",
+                Value::text(self.reasoning_content.clone()),
+            ),
+            (
+                "cache_hit",
+                self.usage
+                    .cached_tokens
+                    .map_or(Value::Null, |n| Value::Bool(n > 0)),
+            ),
+            ("cached_tokens", count(self.usage.cached_tokens)),
+            (
+                "cache_creation_tokens",
+                count(self.usage.cache_creation_tokens),
+            ),
+            ("error_category", text(&self.error_category)),
+            ("latency_total_ms", Value::raw(self.latency_total_ms)),
+            ("latency_ttft_ms", Value::raw(self.latency_ttft_ms)),
+        ]);
+        Value::Object(
+            members
+                .into_iter()
+                .map(|(name, value)| (Key::Name(name), value))
+                .collect(),
+        )
+    }
+
+    /// A member of the request, where there is a request.
+    #[must_use]
+    pub fn asked(&self, key: &str) -> Option<&Value<'a>> {
+        match &*self.request.as_ref()?.parts {
+            Value::Object(members) => find(members, key),
+            _ => None,
+        }
+    }
+
+    /// Drops the bodies (contract, section 13).
+    pub fn withhold_payloads(&mut self) {
+        self.request = None;
+        self.response = None;
+        self.request_raw = None;
+        self.response_raw = None;
+        self.last_message = None;
+        self.decision = None;
+    }
+}
+
+fn find<'v, 'a>(members: &'v Members<'a>, key: &str) -> Option<&'v Value<'a>> {
+    members
+        .iter()
+        .find(|(name, _)| name.is(key))
+        .map(|(_, value)| value)
+}
+
+fn member<'a>(members: &Members<'a>, key: &str) -> Option<Raw<'a>> {
+    match find(members, key)? {
+        Value::Raw(raw) => Some(*raw),
+        _ => None,
+    }
+}
+
+/// The distinct messages of a request's list, as its parts hold them.
+#[must_use]
+pub fn list_ids<'v>(value: &'v Value<'_>) -> Option<&'v Arc<[SharedId]>> {
+    match value {
+        Value::Parted(_, parts) => match &**parts {
+            Value::SharedList(ids) => Some(ids),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn last_message<'a>(parts: &Members<'a>, shared: &Interner<'a>) -> Option<Raw<'a>> {
+    let list = ["messages", "input"]
+        .iter()
+        .find_map(|key| list_ids(find(parts, key)?))?;
+    shared.raw(*list.last()?)
 }

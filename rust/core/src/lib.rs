@@ -1,6 +1,9 @@
 //! Folds a rollout's captured model calls into its record. No Python in here.
 
 pub mod call;
+pub mod content;
+pub mod exchange;
+pub mod history;
 pub mod error;
 pub mod intern;
 pub mod json;

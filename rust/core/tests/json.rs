@@ -126,7 +126,7 @@ fn raw_values_are_read_without_building_them() {
 fn a_tape_keeps_the_levels_it_was_asked_for() {
     let text = br#"{"a":[{"b":{"c":1}},2,"s"],"n":[1,2,3],"a2":{"x":[]}}"#;
     let mut tape = Tape::default();
-    let root = tape.scan(&mut Scanner::new(text), 3).unwrap();
+    let root = tape.scan(&mut Scanner::new(text), 3, &[]).unwrap();
     let array = tape.array(root, "a").unwrap();
     let elements: Vec<_> = tape
         .children(array)

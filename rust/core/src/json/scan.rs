@@ -22,6 +22,7 @@ pub struct Scanner<'a> {
     block: usize,
     marks: u64,
     max_depth: usize,
+    one_line: bool,
 }
 
 /// The bits that tell which open containers are objects: a packed record nests a
@@ -75,6 +76,7 @@ impl<'a> Scanner<'a> {
             block: usize::MAX,
             marks: 0,
             max_depth: MAX_DEPTH,
+            one_line: false,
         }
     }
 
@@ -84,6 +86,17 @@ impl<'a> Scanner<'a> {
     pub fn with_max_depth(text: &'a [u8], max_depth: usize) -> Self {
         Self {
             max_depth: max_depth.min(MAX_RECORD_DEPTH + 2),
+            ..Self::new(text)
+        }
+    }
+
+    /// A scanner at `pos` of a file of lines: a line feed is no blank, so that no value
+    /// reaches past the end of its line.
+    #[must_use]
+    pub fn in_line(text: &'a [u8], pos: usize) -> Self {
+        Self {
+            pos,
+            one_line: true,
             ..Self::new(text)
         }
     }
@@ -147,6 +160,16 @@ impl<'a> Scanner<'a> {
     pub fn blanks(&mut self) {
         // Compact JSON has none: one comparison decides.
         if self.text.get(self.pos).is_some_and(|b| *b <= b' ') {
+            self.skip_blanks();
+        }
+    }
+
+    fn skip_blanks(&mut self) {
+        if self.one_line {
+            while let Some(b' ' | b'\t' | b'\r') = self.text.get(self.pos) {
+                self.pos += 1;
+            }
+        } else {
             self.pos = skip_blanks(self.text, self.pos);
         }
     }

@@ -26,13 +26,19 @@ pub struct Tape<'a> {
 }
 
 impl<'a> Tape<'a> {
-    /// Scans the value at the scanner's position, strictly, keeping `levels` levels of it.
+    /// Scans the value at the scanner's position, strictly, keeping `levels` levels of it
+    /// but nothing below members with a key of `closed`.
     ///
     /// # Errors
     /// The first rule that the text breaks.
-    pub fn scan(&mut self, scanner: &mut Scanner<'a>, levels: usize) -> Result<usize, Fault> {
+    pub fn scan(
+        &mut self,
+        scanner: &mut Scanner<'a>,
+        levels: usize,
+        closed: &[&[u8]],
+    ) -> Result<usize, Fault> {
         let root = self.nodes.len();
-        self.record(scanner, None, levels.min(MAX_DEPTH))?;
+        self.record(scanner, None, levels.min(MAX_DEPTH), closed)?;
         Ok(root)
     }
 
@@ -41,6 +47,7 @@ impl<'a> Tape<'a> {
         scanner: &mut Scanner<'a>,
         key: Option<Raw<'a>>,
         levels: usize,
+        closed: &[&[u8]],
     ) -> Result<(), Fault> {
         let index = self.nodes.len();
         let start = scanner.pos();
@@ -51,10 +58,17 @@ impl<'a> Tape<'a> {
         });
         match scanner.peek() {
             Some(b'{') if levels > 0 => {
-                scanner.object(|scanner, key| self.record(scanner, Some(key), levels - 1))?;
+                scanner.object(|scanner, key| {
+                    let levels = if closed.contains(&key.bytes()) {
+                        0
+                    } else {
+                        levels - 1
+                    };
+                    self.record(scanner, Some(key), levels, closed)
+                })?;
             }
             Some(b'[') if levels > 0 => scanner.array(|scanner| match scanner.peek() {
-                Some(b'{' | b'[' | b'"') => self.record(scanner, None, levels - 1),
+                Some(b'{' | b'[' | b'"') => self.record(scanner, None, levels - 1, closed),
                 _ => scanner.value().map(|_| ()),
             })?,
             _ => {

@@ -1,0 +1,373 @@
+//! One exchange: an object of a capture file, as slices (contract, section 3).
+
+use std::borrow::Cow;
+
+use crate::history::{Histories, Scanned, Utf8Mark};
+use crate::intern::Interner;
+use crate::json::{Fault, FaultKind, Kind, Raw, Scanner, Tape};
+
+/// How deep a response is looked into: to the fields of a chat tool call's function.
+const RESPONSE_LEVELS: usize = 8;
+/// Members of a response that nothing below is wanted of: they may be large.
+const CLOSED: [&[u8]; 5] = [
+    b"\"logprobs\"",
+    b"\"input\"",
+    b"\"arguments\"",
+    b"\"annotations\"",
+    b"\"tools\"",
+];
+
+/// A capture record's fields as they came; null and missing are the same.
+#[derive(Debug, Default)]
+pub struct Exchange<'a> {
+    /// The whole record's text.
+    pub text: &'a [u8],
+    /// `model_call_id`
+    pub model_call_id: Option<Raw<'a>>,
+    /// `dialect`
+    pub dialect: Option<Raw<'a>>,
+    /// `model_ref`
+    pub model_ref: Option<Raw<'a>>,
+    /// `started_at`
+    pub started_at: Option<Raw<'a>>,
+    /// `completed_at`
+    pub completed_at: Option<Raw<'a>>,
+    /// `latency_ms`
+    pub latency_ms: Option<Raw<'a>>,
+    /// `latency_ttft_ms`
+    pub latency_ttft_ms: Option<Raw<'a>>,
+    /// `status_code`
+    pub status_code: Option<Raw<'a>>,
+    /// `error_category`
+    pub error_category: Option<Raw<'a>>,
+    /// `client_session_id`
+    pub client_session_id: Option<Raw<'a>>,
+    /// `request_raw`
+    pub request_raw: Option<Raw<'a>>,
+    /// `response_raw`
+    pub response_raw: Option<Raw<'a>>,
+    /// `upstream_attempted`
+    pub upstream_attempted: Option<Raw<'a>>,
+    /// `response_source`
+    pub response_source: Option<Raw<'a>>,
+    /// `upstream_status_code`
+    pub upstream_status_code: Option<Raw<'a>>,
+    /// `local_response_reason`
+    pub local_response_reason: Option<Raw<'a>>,
+    /// `request`, where it is an object.
+    pub request: Option<Scanned<'a>>,
+    /// `response`, where it is an object: its node on the tape.
+    pub response: Option<usize>,
+}
+
+/// What scanning a rollout's records needs to remember from one to the next.
+#[derive(Debug, Default)]
+pub struct ScanState<'a> {
+    /// The distinct values.
+    pub shared: Interner<'a>,
+    /// The conversations.
+    pub histories: Histories<'a>,
+    /// The structure of the response at hand.
+    pub tape: Tape<'a>,
+}
+
+impl<'a> Exchange<'a> {
+    /// Scans one record, an object, at the scanner's position.
+    ///
+    /// # Errors
+    /// The first rule of strict JSON that it breaks.
+    pub fn scan(scanner: &mut Scanner<'a>, state: &mut ScanState<'a>) -> Result<Self, Fault> {
+        let start = scanner.pos();
+        let mut exchange = Self::default();
+        let mut utf8 = Utf8Mark(start);
+        state.tape.clear();
+        scanner.object(|scanner, key| {
+            match &*field_name(key) {
+                b"request" if scanner.peek() == Some(b'{') => {
+                    let request = state
+                        .histories
+                        .scan(scanner, &mut state.shared, &mut utf8)?;
+                    exchange.request = Some(request);
+                    return Ok(());
+                }
+                b"response" if scanner.peek() == Some(b'{') => {
+                    let node = state.tape.scan(scanner, RESPONSE_LEVELS, &CLOSED)?;
+                    exchange.response = Some(node);
+                    return Ok(());
+                }
+                b"request" => exchange.request = None,
+                b"response" => exchange.response = None,
+                name => {
+                    let value = scanner.value()?;
+                    if let Some(field) = exchange.field(name) {
+                        *field = (!value.is_null()).then_some(value);
+                    }
+                    return Ok(());
+                }
+            }
+            scanner.value().map(|_| ())
+        })?;
+        utf8.finish(scanner)?;
+        exchange.text = scanner.slice(start, scanner.pos());
+        Ok(exchange)
+    }
+
+    fn field(&mut self, name: &[u8]) -> Option<&mut Option<Raw<'a>>> {
+        Some(match name {
+            b"model_call_id" => &mut self.model_call_id,
+            b"dialect" => &mut self.dialect,
+            b"model_ref" => &mut self.model_ref,
+            b"started_at" => &mut self.started_at,
+            b"completed_at" => &mut self.completed_at,
+            b"latency_ms" => &mut self.latency_ms,
+            b"latency_ttft_ms" => &mut self.latency_ttft_ms,
+            b"status_code" => &mut self.status_code,
+            b"error_category" => &mut self.error_category,
+            b"client_session_id" => &mut self.client_session_id,
+            b"request_raw" => &mut self.request_raw,
+            b"response_raw" => &mut self.response_raw,
+            b"upstream_attempted" => &mut self.upstream_attempted,
+            b"response_source" => &mut self.response_source,
+            b"upstream_status_code" => &mut self.upstream_status_code,
+            b"local_response_reason" => &mut self.local_response_reason,
+            _ => return None,
+        })
+    }
+
+    /// The name of a field whose value has the wrong type, if any.
+    #[must_use]
+    pub fn wrong_type(&self) -> Option<&'static str> {
+        let string = |raw: Raw<'_>| raw.kind() == Kind::String;
+        let number = |raw: Raw<'_>| raw.kind() == Kind::Number;
+        let one_of = |raw: Raw<'_>| raw.is_str("upstream") || raw.is_str("local");
+        let checks: [(&'static str, Option<Raw<'a>>, &dyn Fn(Raw<'_>) -> bool); 13] = [
+            ("model_call_id", self.model_call_id, &string),
+            ("dialect", self.dialect, &string),
+            ("model_ref", self.model_ref, &|raw| {
+                model_ref_name(raw).is_some()
+            }),
+            ("started_at", self.started_at, &number),
+            ("completed_at", self.completed_at, &number),
+            ("latency_ms", self.latency_ms, &number),
+            ("latency_ttft_ms", self.latency_ttft_ms, &number),
+            ("status_code", self.status_code, &|raw| raw.is_integer()),
+            ("error_category", self.error_category, &string),
+            ("client_session_id", self.client_session_id, &string),
+            ("upstream_attempted", self.upstream_attempted, &|raw| {
+                raw.as_bool().is_some()
+            }),
+            ("response_source", self.response_source, &one_of),
+            ("upstream_status_code", self.upstream_status_code, &|raw| {
+                raw.is_integer()
+            }),
+        ];
+        let wrong = |(_, raw, fits): &&(_, Option<Raw<'a>>, &dyn Fn(Raw<'_>) -> bool)| {
+            raw.is_some_and(|raw| !fits(raw))
+        };
+        if self.local_response_reason.is_some_and(|raw| !string(raw)) {
+            return Some("local_response_reason");
+        }
+        checks.iter().find(wrong).map(|(name, _, _)| *name)
+    }
+
+    /// Whether it started before `not_before`, Unix seconds (contract, section 10).
+    #[must_use]
+    pub fn is_stale(&self, not_before: Option<f64>) -> bool {
+        let started = self.started_at.and_then(Raw::as_f64);
+        started
+            .zip(not_before)
+            .is_some_and(|(started, not_before)| started < not_before)
+    }
+}
+
+/// The name in a model reference of the one shape there is.
+#[must_use]
+pub fn model_ref_name(raw: Raw<'_>) -> Option<Cow<'_, str>> {
+    let mut kind = None;
+    let mut name = None;
+    for (key, value) in raw.members() {
+        if key.is_str("type") {
+            kind = Some(value);
+        } else if key.is_str("name") {
+            name = value.as_str();
+        } else {
+            return None;
+        }
+    }
+    kind.filter(|kind| kind.is_str(crate::call::ModelRef::TYPE))?;
+    name
+}
+
+/// A key's text, decoded.
+fn field_name(key: Raw<'_>) -> Cow<'_, [u8]> {
+    match key.bytes() {
+        [b'"', name @ .., b'"'] if memchr::memchr(b'\\', name).is_none() => Cow::Borrowed(name),
+        _ => match key.as_str() {
+            Some(name) => Cow::Owned(name.into_owned().into_bytes()),
+            None => Cow::Borrowed(&[]),
+        },
+    }
+}
+
+/// A record of a capture file: an exchange, or why it is none.
+#[derive(Debug)]
+pub enum Record<'a> {
+    /// A record that can be read.
+    Good(Box<Exchange<'a>>),
+    /// One that cannot: the byte of the file it starts at, and what is wrong.
+    Bad(usize, Unreadable),
+}
+
+/// What is wrong with a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unreadable {
+    /// It is no strict JSON; the offset is from the start of the file.
+    Syntax(Fault),
+    /// It is no object.
+    NoObject,
+    /// A field has the wrong type.
+    Field(&'static str),
+    /// A line of NUL bytes: a crash's padding.
+    Padding,
+}
+
+impl std::fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Syntax(fault) => write!(f, "{fault}"),
+            Self::NoObject => f.write_str("not a JSON object"),
+            Self::Field(name) => write!(f, "{name} has the wrong type"),
+            Self::Padding => f.write_str("a line of NUL bytes"),
+        }
+    }
+}
+
+/// Reads a capture file's text, record by record; `each` also gets the line's number
+/// from 1 and the state with the record's tape.
+pub fn each_record<'a>(
+    text: &'a [u8],
+    state: &mut ScanState<'a>,
+    mut each: impl FnMut(usize, Record<'a>, &mut ScanState<'a>),
+) {
+    let mut pos = if text.starts_with(b"\xef\xbb\xbf") {
+        3
+    } else {
+        0
+    };
+    let mut line = 0;
+    while pos < text.len() {
+        line += 1;
+        let start = pos;
+        let padded = text[pos] == 0;
+        while matches!(text.get(pos), Some(0 | b' ' | b'\t' | b'\r')) {
+            pos += 1;
+        }
+        // The common line: one object and nothing else.
+        if text.get(pos) == Some(&b'{') {
+            let mut scanner = Scanner::in_line(text, pos);
+            if let Ok(exchange) = Exchange::scan(&mut scanner, state) {
+                let end = skip_padding(text, scanner.pos());
+                if matches!(text.get(end), None | Some(b'\n')) {
+                    each(line, record(pos, exchange), state);
+                    pos = end + 1;
+                    continue;
+                }
+            }
+        }
+        let end = memchr::memchr(b'\n', &text[pos..]).map_or(text.len(), |len| pos + len);
+        if pos == end {
+            if padded || text[start..end].contains(&0) {
+                each(line, Record::Bad(start, Unreadable::Padding), state);
+            }
+        } else {
+            odd_line(text, pos, end, state, |record, state| {
+                each(line, record, state)
+            });
+        }
+        pos = end + 1;
+    }
+}
+
+fn record(at: usize, exchange: Exchange<'_>) -> Record<'_> {
+    match exchange.wrong_type() {
+        None => Record::Good(Box::new(exchange)),
+        Some(field) => Record::Bad(at, Unreadable::Field(field)),
+    }
+}
+
+fn skip_padding(text: &[u8], mut pos: usize) -> usize {
+    while matches!(text.get(pos), Some(0 | b' ' | b'\t' | b'\r')) {
+        pos += 1;
+    }
+    pos
+}
+
+/// A line that is not one object: several back to back, or something broken.
+///
+/// Whole objects are read twice, to know the line's end before the first is handed on.
+fn odd_line<'a>(
+    text: &'a [u8],
+    start: usize,
+    end: usize,
+    state: &mut ScanState<'a>,
+    mut each: impl FnMut(Record<'a>, &mut ScanState<'a>),
+) {
+    let line = &text[..end];
+    let mut starts = Vec::new();
+    let mut pos = start;
+    let mut unnamed = None;
+    let broken = loop {
+        if line.get(pos) != Some(&b'{') {
+            let fault = Fault {
+                kind: FaultKind::TrailingBytes,
+                at: pos,
+            };
+            let what = if starts.is_empty() {
+                Unreadable::NoObject
+            } else {
+                Unreadable::Syntax(fault)
+            };
+            if starts.is_empty() {
+                // `nul`, `{"a` and the like: the syntax says more, where it is broken.
+                let mut scanner = Scanner::in_line(line, pos);
+                let what = scanner.value().err().map_or(what, Unreadable::Syntax);
+                return each(Record::Bad(start, what), state);
+            }
+            return each(Record::Bad(start, what), state);
+        }
+        let mut scanner = Scanner::in_line(line, pos);
+        match Exchange::scan(&mut scanner, state) {
+            Ok(exchange) => {
+                let named = exchange
+                    .model_call_id
+                    .is_some_and(|id| id.kind() == Kind::String);
+                if !named && unnamed.is_none() {
+                    unnamed = Some(starts.len());
+                }
+                starts.push(pos);
+            }
+            Err(fault) => break Some((pos, Unreadable::Syntax(fault))),
+        }
+        if skip_padding(line, scanner.pos()) == end {
+            break None;
+        }
+        scanner.blanks();
+        pos = scanner.pos();
+    };
+    let kept = match (broken, unnamed) {
+        (Some(_), Some(unnamed)) => unnamed,
+        _ => starts.len(),
+    };
+    for at in &starts[..kept] {
+        let mut scanner = Scanner::in_line(line, *at);
+        if let Ok(exchange) = Exchange::scan(&mut scanner, state) {
+            each(record(*at, exchange), state);
+        }
+    }
+    if let Some((at, what)) = broken {
+        each(
+            Record::Bad(starts.get(kept).copied().unwrap_or(at), what),
+            state,
+        );
+    }
+}
