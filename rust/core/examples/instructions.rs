@@ -1,5 +1,5 @@
 //! One stage of the core over one capture, again and again: the subject of the
-//! instruction-count check (tests/test_instructions.py).
+//! instruction-count check (`tests/test_instructions.py`).
 //!
 //!     instructions scan CAPTURE REPEATS
 //!

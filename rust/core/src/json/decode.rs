@@ -22,6 +22,7 @@ fn delimiters(bytes: &[u8; LANE]) -> u32 {
 }
 
 /// The first quote or backslash at or after `at`; the text's end where there is none.
+#[must_use]
 #[inline]
 pub fn next_delimiter(text: &[u8], mut at: usize) -> usize {
     while let Some(bytes) = lane(text, at) {
@@ -65,11 +66,8 @@ impl Decoder {
         self.reserve(len + LANE);
         self.memory[..len].copy_from_slice(&text[start..backslash]);
         let mut at = backslash;
-        loop {
-            // At a backslash, or where the text ends, which checked text does not.
-            let Some(rest) = text.get(at..).filter(|rest| !rest.is_empty()) else {
-                break;
-            };
+        // At a backslash, or where the text ends, which checked text does not.
+        while let Some(rest) = text.get(at..).filter(|rest| !rest.is_empty()) {
             // An escape gives at most as many bytes as it has.
             self.reserve(len + 12 + LANE);
             at += match rest.get(1) {
@@ -135,6 +133,8 @@ impl Decoder {
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::Write as _;
+
     use proptest::prelude::*;
 
     use super::Decoder;
@@ -154,7 +154,10 @@ mod tests {
             quoted.extend_from_slice(b",\"and more text that follows\\n\"");
             prop_assert_eq!(read(&quoted), (text.clone().into_bytes(), len));
             // Every character escaped.
-            let units: String = text.encode_utf16().map(|u| format!("\\u{u:04x}")).collect();
+            let mut units = String::new();
+            for unit in text.encode_utf16() {
+                write!(units, "\\u{unit:04x}").unwrap();
+            }
             let escaped = format!("\"{units}\"");
             prop_assert_eq!(read(escaped.as_bytes()), (text.into_bytes(), escaped.len()));
         }

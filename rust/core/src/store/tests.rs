@@ -228,6 +228,21 @@ fn a_line_written_between_claim_and_end_stays_as_late() {
     assert!(read_one(dir, "r").0.root.is_none());
 }
 
+/// Waits until somebody waits for a lock on the file: the kernel lists them with `->`.
+fn wait_for_blocked_lock(path: &Path) {
+    use std::os::unix::fs::MetadataExt;
+    let inode = format!(":{} ", fs::metadata(path).unwrap().ino());
+    let started = std::time::Instant::now();
+    while !fs::read_to_string("/proc/locks")
+        .unwrap()
+        .lines()
+        .any(|line| line.contains("-> FLOCK") && line.contains(&inode))
+    {
+        assert!(started.elapsed() < WAIT * 10, "nobody waits for the lock");
+        std::thread::sleep(Duration::from_micros(200));
+    }
+}
+
 #[test]
 fn a_foreign_writer_that_waits_for_the_lock_is_seen() {
     let scratch = Scratch::new();
@@ -246,7 +261,7 @@ fn a_foreign_writer_that_waits_for_the_lock_is_seen() {
                 std::io::Write::write_all(&mut file, b"B\n").unwrap();
             }
         });
-        std::thread::sleep(Duration::from_millis(3));
+        wait_for_blocked_lock(&path);
         drop(holder);
         let outcome = claim_and_delete(dir, "r", &reading, WAIT).unwrap();
         foreign.join().unwrap();
