@@ -259,11 +259,13 @@ class _Passage:
         """Write the record, then let go what waited for it."""
         if self._patience is not None:
             self._patience.cancel()
-        if isinstance(self._state, Mapping):
+        if not self._call.finished and isinstance(self._state, dict):
             facts = self._state.get(STATE_KEY)
             if isinstance(facts, Mapping):
                 self._call.add_facts(facts)
         await self._call.settle(category)
+        if not self._holding:
+            return
         async with self._order:
             while self._held:
                 await self._forward(self._held.pop(0))

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import logging
 import os
+import secrets
 import threading
 import time
 import zlib
@@ -14,7 +15,6 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final, Literal
-from uuid import uuid4
 from weakref import WeakKeyDictionary, WeakSet
 
 from rollfold import _core
@@ -429,7 +429,7 @@ class Call:
         self.finished = True
         ttft_ms = self._ttft_ms
         return self._recording.end(
-            model_call_id=uuid4().hex,
+            model_call_id=secrets.token_hex(16),
             server_name=self._recorder.server_name,
             started_at=self.started_at,
             completed_at=time.time(),

@@ -81,7 +81,7 @@ class CaptureStore:
         try:
             self._writer.append(rollout_id, _line(exchange))
         except OSError as error:
-            raise CaptureError(*error.args) from error
+            raise _named(error) from error
 
     def mark_incomplete(self, rollout_id: str) -> None:
         """Leave the marker that some exchange of the attempt could not be written.
@@ -93,7 +93,7 @@ class CaptureStore:
         try:
             self._writer.mark_incomplete(rollout_id)
         except OSError as error:
-            raise CaptureError(*error.args) from error
+            raise _named(error) from error
 
     def is_incomplete(self, rollout_id: str) -> bool:
         """Say whether the marker is there.
@@ -121,7 +121,7 @@ class CaptureStore:
         try:
             self._writer.sync()
         except OSError as error:
-            raise CaptureError(*error.args) from error
+            raise _named(error) from error
 
     def clear(self, rollout_ids: str | Iterable[str]) -> int:
         """Remove everything of these attempts, read or not, before they run anew.
@@ -139,7 +139,7 @@ class CaptureStore:
         try:
             return sum(_core.clear_capture(self._root, one) for one in ids)
         except OSError as error:
-            raise CaptureError(*error.args) from error
+            raise _named(error) from error
 
     def _path(self, rollout_id: str, kind: str) -> Path:
         if not is_rollout_id(rollout_id):
@@ -169,6 +169,10 @@ def clear_model_call_captures_for_rollouts(
     """
     ids = [found for record in records if (found := rollout_id(record)) is not None]
     return sum(CaptureStore(directory).clear(ids) for directory in capture_dirs)
+
+
+def _named(error: OSError) -> CaptureError:
+    return CaptureError(error.errno, error.strerror, error.filename)
 
 
 def _line(exchange: Mapping[str, Any]) -> bytes:

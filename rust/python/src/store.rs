@@ -18,8 +18,21 @@ use rollfold_core::store::{
 pub fn raised(error: Error) -> PyErr {
     let text = error.to_string();
     match error {
-        Error::Io { path, source, .. } => match source.raw_os_error() {
-            Some(code) => PyOSError::new_err((code, text, path)),
+        Error::Io {
+            action,
+            path,
+            source,
+        } => match source.raw_os_error() {
+            // Python puts number and path around the words.
+            Some(code) => {
+                let words = source.to_string();
+                let words = words.split(" (os error").next().unwrap_or_default();
+                PyOSError::new_err((
+                    code,
+                    format!("cannot {action}: {words}"),
+                    path.into_os_string(),
+                ))
+            }
             None => PyOSError::new_err(text),
         },
         _ => PyValueError::new_err(text),

@@ -153,8 +153,12 @@ impl Writer {
     /// The first file that could not be synced; the others were.
     pub fn sync(&self) -> Result<()> {
         let paths = try_lock(&self.unsynced).map(|mut unsynced| std::mem::take(&mut *unsynced));
+        let paths = paths.unwrap_or_default();
+        if paths.is_empty() {
+            return Ok(());
+        }
         let mut outcome = self.sync_dir();
-        for path in paths.unwrap_or_default() {
+        for path in paths {
             match File::open(&path) {
                 Ok(file) => {
                     if let Err(error) = fdatasync(&file) {
@@ -214,6 +218,8 @@ impl Writer {
     fn sync_dir(&self) -> Result<()> {
         let synced = File::open(&self.root).and_then(|dir| Ok(fsync(dir)?));
         match synced {
+            // Gone with everything in it.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             // Some file systems sync no directories.
             Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => Ok(()),
             other => other.map_err(|error| Error::io("sync", &self.root, error)),
