@@ -3,7 +3,7 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, final
+from typing import Any, Literal, final
 
 __version__: str
 build_profile: Literal["debug", "release"]
@@ -335,6 +335,16 @@ class CaptureReading:
     @property
     def unreadable(self) -> str | None:
         """Why a file that exists could not be read."""
+
+    def exchanges(
+        self,
+    ) -> tuple[list[tuple[int, dict[str, Any]]], list[tuple[bool, int, int, str]]]:
+        """The records that can be read, with their indices, and those that cannot.
+
+        Returns:
+            Index and exchange of each good record; and of each bad one whether it is the
+            late file's, its line (from 1), its byte in that file, and what is wrong.
+        """
 
     def delete(self, *, lock_wait_s: float = 5.0) -> str:
         """Delete what was read, if it is still that (contract, section 12).

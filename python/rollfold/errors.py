@@ -59,3 +59,7 @@ class RolloutLogLockedError(RolloutLogError):
 
 class CaptureError(RollfoldError, OSError):
     """A capture could not be written, read or removed; has `errno` and `filename`."""
+
+
+class CaptureLineError(RollfoldError, ValueError):
+    """A line of a capture is no exchange; names the file, the line and what is wrong."""

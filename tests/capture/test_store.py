@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rollfold import _core
 from rollfold.capture import CaptureStore, clear_model_call_captures_for_rollouts
-from rollfold.errors import CaptureError, RollfoldError, RolloutIdError
+from rollfold.errors import CaptureError, CaptureLineError, RollfoldError, RolloutIdError
 
 
 @pytest.fixture
@@ -144,3 +144,38 @@ def test_durability_is_checked(tmp_path):
     lazy.record("r", {})
     lazy.sync()
     lazy.sync()
+
+
+def test_what_was_recorded_is_read(store):
+    exchanges = [
+        {"model_call_id": "a", "request": {"n": 2**80, "x": 1.5}, "response": None},
+        {"model_call_id": "b", "request": {}, "response_raw": "x\u2028"},
+    ]
+    assert store.read("r") == []
+    assert store.read_available("r") == ([], 0)
+    for exchange in exchanges:
+        store.record("r", exchange)
+    assert store.read("r") == exchanges
+    assert store.read_available("r") == (list(enumerate(exchanges)), 0)
+
+
+def test_bad_lines_cost_themselves(store):
+    store.record("r", {"model_call_id": "a"})
+    with store.path_for("r").open("ab") as file:
+        file.write(b'{"model_call_id": 7}\n{"model_call_id": "b", "dia')
+    store.record("r", {"model_call_id": "c", "request": "text", "response_raw": 3})
+    store.late_path_for("r").write_text('{"model_call_id": "l"}\n[]\n')
+    found, unreadable = store.read_available("r")
+    assert [(index, record["model_call_id"]) for index, record in found] == [
+        (0, "l"),
+        (2, "a"),
+        (5, "c"),
+    ]
+    assert unreadable == 3
+    assert found[2][1] == {"model_call_id": "c", "request": None, "response_raw": None}
+    with pytest.raises(CaptureLineError, match=r"r\.capture\.late\.jsonl: line 2, byte 23: not"):
+        store.read("r")
+    store.path_for("r").unlink()
+    store.path_for("r").mkdir()
+    with pytest.raises(CaptureError, match="not a regular file"):
+        store.read_available("r")

@@ -5,12 +5,15 @@ import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from rollfold import _core
 from rollfold.capture.recorder import Durability
-from rollfold.errors import CaptureError
+from rollfold.errors import CaptureError, CaptureLineError
 from rollfold.identity import MAX_ROLLOUT_ID_LENGTH, is_rollout_id, rollout_id
+
+BODIES: Final = {"request": dict, "response": dict, "request_raw": str, "response_raw": str}
+"""Fields that read as null where they hold something else."""
 
 
 class CaptureStore:
@@ -82,6 +85,51 @@ class CaptureStore:
             self._writer.append(rollout_id, _line(exchange))
         except OSError as error:
             raise _named(error) from error
+
+    def read(self, rollout_id: str) -> list[dict[str, Any]]:
+        """Read an attempt's exchanges, in order; an empty list where there is no file.
+
+        Replayed records are all there: what counts once is the fold's to say.
+
+        Raises:
+            ValueError: the id is not valid.
+            CaptureLineError: a line is no exchange (contract, section 3); `read_available`
+                gives the others.
+            CaptureError: the file could not be read at all.
+        """
+        found, bad = self._read(rollout_id)
+        if bad:
+            late, line, at, reason = bad[0]
+            path = (self.late_path_for if late else self.path_for)(rollout_id)
+            raise CaptureLineError(f"{path}: line {line}, byte {at}: {reason}")
+        return [exchange for _, exchange in found]
+
+    def read_available(self, rollout_id: str) -> tuple[list[tuple[int, dict[str, Any]]], int]:
+        """Read what can be read of an attempt.
+
+        Returns:
+            Each good record with its `call_index`, and how many were unreadable.
+
+        Raises:
+            ValueError: the id is not valid.
+            CaptureError: the file could not be read at all.
+        """
+        found, bad = self._read(rollout_id)
+        return found, len(bad)
+
+    def _read(
+        self, rollout_id: str
+    ) -> tuple[list[tuple[int, dict[str, Any]]], list[tuple[bool, int, int, str]]]:
+        self._path(rollout_id, "jsonl")
+        reading = _core.CaptureReading([self._root], rollout_id)
+        if reading.unreadable is not None:
+            raise CaptureError(reading.unreadable)
+        found, bad = reading.exchanges()
+        for _, exchange in found:
+            for key, kind in BODIES.items():
+                if key in exchange and not isinstance(exchange[key], kind):
+                    exchange[key] = None
+        return found, bad
 
     def mark_incomplete(self, rollout_id: str) -> None:
         """Leave the marker that some exchange of the attempt could not be written.

@@ -2,9 +2,9 @@
 
 pub mod call;
 pub mod content;
+pub mod error;
 pub mod exchange;
 pub mod history;
-pub mod error;
 pub mod intern;
 pub mod json;
 pub mod pack;

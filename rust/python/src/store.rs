@@ -5,12 +5,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::json::Builder;
 use crate::recording::ComposedLine;
 
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use rollfold_core::error::Error;
+use rollfold_core::exchange::{Record, ScanState, each_record};
+use rollfold_core::json::Raw;
 use rollfold_core::store::{
     self, Announcer, Deletion, Durability, Held, InflightProbe, Reading, Writer, WriterOptions,
 };
@@ -150,6 +153,11 @@ impl InflightAnnouncer {
     }
 }
 
+/// An exchange and its index in the capture.
+type Numbered<'py> = (usize, Bound<'py, PyAny>);
+/// Whether it is the late file's, the line from 1, the byte in that file, what is wrong.
+type BadLine = (bool, usize, usize, String);
+
 /// An attempt's files as they were read.
 #[pyclass(frozen, module = "rollfold._core")]
 pub struct CaptureReading {
@@ -209,6 +217,29 @@ impl CaptureReading {
     #[getter]
     fn unreadable(&self) -> Option<String> {
         self.reading.unreadable.as_ref().map(ToString::to_string)
+    }
+
+    fn exchanges<'py>(&self, py: Python<'py>) -> PyResult<(Vec<Numbered<'py>>, Vec<BadLine>)> {
+        let (late, capture) = self.data.split_at(self.reading.late_len);
+        let mut good = Vec::new();
+        let mut bad = Vec::new();
+        let mut index = 0;
+        let mut failure = None;
+        for (is_late, text) in [(true, late), (false, capture)] {
+            let mut state = ScanState::default();
+            let mut builder = Builder::new(py);
+            each_record(text, &mut state, |line, record, _| {
+                match record {
+                    Record::Good(exchange) => match builder.build(Raw::new(exchange.text)) {
+                        Ok(built) => good.push((index, built)),
+                        Err(error) => failure = Some(error),
+                    },
+                    Record::Bad(at, why) => bad.push((is_late, line, at, why.to_string())),
+                }
+                index += 1;
+            });
+        }
+        failure.map_or(Ok((good, bad)), Err)
     }
 
     #[pyo3(signature = (*, lock_wait_s = 5.0))]
