@@ -382,3 +382,93 @@ def unpack_object(packed: bytes, max_bytes: int = ...) -> object:
 
 def is_packed(line: bytes) -> bool:
     """Whether the line's first member is `rollfold_packed`."""
+
+# --- the rollout log's files (docs/log.md); `rollfold.log` is the interface ---
+
+@final
+class LogFrames:
+    """Records that are ready to be appended to a file."""
+
+    @property
+    def records(self) -> int:
+        """How many records there are."""
+
+    @property
+    def size(self) -> int:
+        """How many bytes the file grows by."""
+
+def prepare_log(
+    records: list[bytes],
+    key: tuple[str | None, bool] | None,
+    form: str,
+    level: int | None,
+) -> tuple[LogFrames, list[tuple[int, str]]]:
+    """Form and compress records; also those that are none, by number, and why.
+
+    `key` is the rollout id and whether it never started, of all of them, where the caller
+    knows: text in the log's form is then taken as it is.
+    """
+
+@final
+class LogWriter:
+    """A file that is open for appending, and locked. Raises `OSError`s."""
+
+    def __new__(cls, path: str | os.PathLike[str]) -> LogWriter: ...
+    @property
+    def path(self) -> str: ...
+    @property
+    def moved(self) -> int:
+        """Bytes of a torn tail that were moved to the file's `.torn`."""
+
+    @property
+    def unlocked(self) -> bool:
+        """Whether the file system has no locks."""
+
+    @property
+    def size(self) -> int:
+        """The file's size after the last append."""
+
+    def append(self, frames: LogFrames, sync: bool = False) -> None:
+        """Append all of it, or on an error none."""
+
+    def sync(self) -> None:
+        """Bring what was appended to the disk."""
+
+    def close(self) -> None:
+        """Let the next writer in."""
+
+@final
+class LogDamage:
+    """Bytes of a file that no record could be read from."""
+
+    @property
+    def offset(self) -> int: ...
+    @property
+    def length(self) -> int: ...
+    @property
+    def reason(self) -> str: ...
+    @property
+    def tail(self) -> bool:
+        """Whether they reach the end of the file."""
+
+@final
+class LogReader:
+    """Reads a file's lines in batches: each with offset, length and line of its place."""
+
+    def __new__(cls, path: str | os.PathLike[str], offset: int = 0) -> LogReader: ...
+    def __iter__(self) -> LogReader: ...
+    def __next__(self) -> list[tuple[bytes, int, int, int]] | LogDamage: ...
+
+def load_log_index(
+    path: str | os.PathLike[str],
+) -> list[tuple[str | None, bool, tuple[int, int, int]]]:
+    """Where a file's records lie; mends the index beside it where nobody writes."""
+
+def read_log_record(path: str | os.PathLike[str], place: tuple[int, int, int]) -> bytes:
+    """Read the line at a place of the index. `ValueError` where there is none."""
+
+def log_record_key(line: bytes) -> tuple[str | None, bool]:
+    """Whose a record is, and whether it never started. `ValueError` for what is none."""
+
+def log_writer_at_work(path: str | os.PathLike[str]) -> bool:
+    """Whether some writer has the file open now."""

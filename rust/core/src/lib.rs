@@ -7,6 +7,7 @@ pub mod exchange;
 pub mod history;
 pub mod intern;
 pub mod json;
+pub mod log;
 pub mod pack;
 pub mod render;
 pub mod sink;

@@ -4,6 +4,7 @@
 mod fresh_bytes;
 mod gc_pause;
 mod json;
+mod log;
 mod pack;
 mod recording;
 mod store;
@@ -27,6 +28,7 @@ mod _core {
             },
         )?;
         super::json::register(module)?;
+        super::log::register(module)?;
         super::pack::register(module)?;
         super::recording::register(module)?;
         super::store::register(module)?;

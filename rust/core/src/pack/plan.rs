@@ -8,8 +8,9 @@ use hashbrown::HashTable;
 
 use super::nodes::{DEAD, MARK, Node, Shortest, UNSEEN, index, walk};
 
-/// What is shorter is not worth a reference. Measured on the shapes of `benches/`: from
-/// 16 to 64 the size differs by 2 %, above it grows, below the time does.
+/// What is shorter is not worth a reference. Measured on the record of the benches' swe
+/// shape (50 MB): packed 737 KB from 16 bytes on, 745 from 32, 774 from 64, 775 from 128,
+/// 849 from 256; below 32 it takes longer, above it does not get faster by much.
 pub(super) const SHORTEST: Shortest = Shortest {
     string: 32,
     container: 32,
