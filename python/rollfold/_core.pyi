@@ -364,6 +364,19 @@ def clear_capture(
 ) -> int:
     """Remove an attempt's capture, late file and marker, read or not; how many there were."""
 
+# --- JSON (contract, section 3) ---
+
+def dumps(record: object) -> bytes:
+    """Give any record as strict JSON.
+
+    NaN and the infinities become null, half a surrogate pair U+FFFD, integers keep all
+    their digits. Raises `TypeError` for what JSON has no word for and `ValueError` for what
+    is nested too deep to be read again.
+    """
+
+def loads(text: bytes) -> object:
+    """Build the value of strict JSON text. Raises `ValueError` with the byte offset."""
+
 # --- packed records (docs/packed.md); `rollfold.packed` is the interface ---
 
 MAX_UNPACKED: int

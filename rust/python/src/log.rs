@@ -248,11 +248,11 @@ fn load_log_index(py: Python<'_>, path: PathBuf) -> PyResult<Vec<(Option<String>
 }
 
 #[pyfunction]
-fn read_log_record<'py>(
-    py: Python<'py>,
+fn read_log_record(
+    py: Python<'_>,
     path: PathBuf,
     place: Place,
-) -> PyResult<Bound<'py, PyBytes>> {
+) -> PyResult<Bound<'_, PyBytes>> {
     let entry = Entry {
         offset: place.0,
         length: place.1,
