@@ -1,8 +1,10 @@
 """The HTTP client that reaches agent servers by their names (aiohttp)."""
 
 import logging
+import os
+import re
 import resource
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -25,6 +27,8 @@ that a run is never lost on a connection that the server is closing."""
 
 HEAD_SERVER_TIMEOUT_S: Final = 30.0
 _HEAD_CONFIG_BYTES: Final = 64 << 20
+_REFERENCE: Final = re.compile(r"\$\{([^${}]+)\}")
+_REFERENCE_DEPTH: Final = 16
 
 
 class HeadServerError(RollfoldError, OSError):
@@ -61,23 +65,16 @@ class GymConfig:
         """Read a gym's global configuration: `{name: {kind: {type: {host, port, ...}}}}`."""
         servers: dict[str, str] = {}
         fronts: dict[str, list[str]] = {}
-        for name, instance in config.items():
-            if not isinstance(instance, Mapping):
-                continue
-            for kind, servers_of_kind in instance.items():
-                if not isinstance(servers_of_kind, Mapping):
-                    continue
-                for server in servers_of_kind.values():
-                    if not isinstance(server, Mapping):
-                        continue
-                    host, port = server.get("host"), server.get("port")
-                    if host is not None and port is not None:
-                        servers.setdefault(str(name), f"http://{host}:{port}")
-                    agent = server.get("agent_server")
-                    if kind == "environment_servers" and isinstance(agent, Mapping):
-                        fronts.setdefault(str(agent.get("name")), []).append(str(name))
-        captures = config.get("model_call_capture_dir")
-        if not config.get("observability_enabled", captures is not None):
+        for name, kind, server in _server_entries(config):
+            host, port, agent = (
+                _resolved(server.get(key), config) for key in ("host", "port", "agent_server")
+            )
+            if host is not None and port is not None:
+                servers.setdefault(name, f"http://{host}:{port}")
+            if kind == "environment_servers" and isinstance(agent, Mapping):
+                fronts.setdefault(str(_resolved(agent.get("name"), config)), []).append(name)
+        captures = _resolved(config.get("model_call_capture_dir"), config)
+        if not _resolved(config.get("observability_enabled", captures is not None), config):
             captures = None
         return cls(
             servers=servers,
@@ -89,6 +86,42 @@ class GymConfig:
         """Give the server that takes an agent's rows: its one environment server, else itself."""
         fronts = self.fronts.get(agent, ())
         return fronts[0] if len(fronts) == 1 else agent
+
+
+def _server_entries(config: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    """Give each server of a configuration: its name, its kind and its settings."""
+    for name, instance in config.items():
+        if not isinstance(instance, Mapping):
+            continue
+        for kind, servers in instance.items():
+            if isinstance(servers, Mapping):
+                for server in servers.values():
+                    if isinstance(server, Mapping):
+                        yield str(name), str(kind), server
+
+
+def _resolved(value: Any, config: Mapping[str, Any], depth: int = 0) -> Any:
+    """Follow references that a gym's configuration may hold: `${a.b}`, `${oc.env:NAME,default}`.
+
+    One that leads nowhere stays as it is.
+    """
+    if not isinstance(value, str) or depth > _REFERENCE_DEPTH:
+        return value
+    whole = _REFERENCE.fullmatch(value)
+    if whole is not None:
+        found = _referenced(whole[1], config)
+        return value if found is None else _resolved(found, config, depth + 1)
+    return _REFERENCE.sub(lambda match: str(_resolved(match[0], config, depth + 1)), value)
+
+
+def _referenced(what: str, config: Mapping[str, Any]) -> Any:
+    if what.startswith("oc.env:"):
+        name, comma, default = what.removeprefix("oc.env:").partition(",")
+        return os.environ.get(name.strip(), default.strip() if comma else None)
+    found: Any = config
+    for key in what.split("."):
+        found = found.get(key) if isinstance(found, Mapping) else None
+    return found
 
 
 class AgentClient:

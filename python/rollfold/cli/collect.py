@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import click
 
+from rollfold import extras
 from rollfold.cli.options import Agent, Duration, HostPort
 from rollfold.collect import CollectOptions, collect_async
 from rollfold.collect.run import Collector
@@ -65,6 +66,8 @@ def command(context: click.Context, /, **options: Any) -> None:
         raise click.BadParameter("an agent is named twice", param_hint="--agent")
     if not agents and options["head"] is None:
         raise click.UsageError("give --agent NAME=URL or --head HOST:PORT")
+    if not options["as_json"]:
+        extras.load("rich", "collect")
     settings = CollectOptions(
         input=options["source"],
         output=options["output"],

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import click
 
+from rollfold import extras
 from rollfold.collect.offline import EnrichOptions, enrich_file
 from rollfold.collect.show import Quiet, print_summary, progress_for
 
@@ -45,6 +46,8 @@ def command(context: click.Context, /, **options: Any) -> None:
     missing = [str(path) for path in options["captures"] if not path.is_dir()]
     if missing:
         raise click.BadParameter(f"no such directory: {missing[0]}", param_hint="--captures")
+    if not options["as_json"]:
+        extras.load("rich", "collect")
     settings = EnrichOptions(
         source=options["source"],
         output=options["output"],

@@ -127,7 +127,7 @@ def records_of(path: Path, unreadable: Callable[[int], None]) -> Iterator[Result
         unreadable: gets the number of each line that is no record.
     """
     if path.name.endswith(".zst"):
-        from rollfold import read_log  # noqa: PLC0415 (only where there is one)
+        from rollfold.log import read_log  # noqa: PLC0415 (only where there is one)
 
         yield from read_log(path)
         return
@@ -139,7 +139,7 @@ def records_of(path: Path, unreadable: Callable[[int], None]) -> Iterator[Result
 
 
 def _enriched(options: EnrichOptions, summary: OfflineSummary) -> Iterator[Result]:
-    from rollfold import enrich_run_results  # noqa: PLC0415 (cost at first use)
+    from rollfold.enrich import enrich_run_results  # noqa: PLC0415 (cost at first use)
 
     waiting: deque[Result] = deque()
 
@@ -173,7 +173,7 @@ def _enriched(options: EnrichOptions, summary: OfflineSummary) -> Iterator[Resul
 
 def _delete(options: EnrichOptions, output: Path, summary: OfflineSummary) -> None:
     """Remove the captures of records that are on the disk, as their records have them."""
-    from rollfold import enrich_run_result  # noqa: PLC0415 (cost at first use)
+    from rollfold.enrich import enrich_run_result  # noqa: PLC0415 (cost at first use)
 
     late = output.with_name(f"{output.stem}_late.jsonl")
     for record in records_of(output, lambda _: None):

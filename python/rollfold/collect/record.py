@@ -113,7 +113,7 @@ def encode_line(record: Result, form: str) -> bytes:
         form: `full` or `packed`.
     """
     if form == "packed":
-        from rollfold import pack  # noqa: PLC0415 (only where it is asked for)
+        from rollfold.packed import pack  # noqa: PLC0415 (only where it is asked for)
 
         return pack(record)
     return _core.dumps(record)
@@ -126,7 +126,7 @@ def decode_line(line: bytes) -> Result:
         ValueError: the line is no record.
     """
     if line.startswith(PACKED_HEAD):
-        from rollfold import unpack  # noqa: PLC0415 (only where there is one)
+        from rollfold.packed import unpack  # noqa: PLC0415 (only where there is one)
 
         return unpack(line)
     record: Result = _core.loads(line)

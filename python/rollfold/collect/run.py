@@ -17,9 +17,11 @@ from rollfold.collect.record import Records, decode_line
 from rollfold.collect.show import Progress, Quiet
 from rollfold.collect.summary import Summary
 from rollfold.dispatch.attempt import (
+    FAILURE_CLASS,
     INTERRUPTED,
     MAX_BODY_BYTES,
     NEVER_STARTED,
+    REQUEST_FAILED,
     Failure,
     PostClient,
     agent_of,
@@ -33,6 +35,11 @@ logger = logging.getLogger("rollfold.collect")
 
 LOST_AT_ONCE: Final = 32
 """Attempts that a kill cut short and that are read at the same time on a resume."""
+
+FIRST_RETRY_S: Final = 0.5
+"""Seconds before a rollout without an answer is tried again; doubled each time."""
+
+LONGEST_RETRY_S: Final = 30.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -314,7 +321,7 @@ class Collector:
                 outcome.result, None if outcome.seconds is None else outcome.seconds * 1000.0
             )
             if outcome.failed:
-                self._retry(engine, outcome.row)
+                self._retry(engine, outcome)
             shown.update(
                 done=self.summary.succeeded,
                 running=engine.running,
@@ -325,10 +332,15 @@ class Collector:
         if error is not None:
             raise error
 
-    def _retry(self, engine: Engine, row: dict[str, Any]) -> None:
-        attempt = self._attempts(row).next(identity.attempt_index(row), self.options.retries)
-        if attempt is not None:
-            engine.push(_as_attempt(row, attempt))
+    def _retry(self, engine: Engine, outcome: Outcome) -> None:
+        row, attempts = outcome.row, self._attempts(outcome.row)
+        attempt = attempts.next(identity.attempt_index(row), self.options.retries)
+        if attempt is None:
+            return
+        wait = 0.0
+        if outcome.result[FAILURE_CLASS] == REQUEST_FAILED:  # a server that is away may come back
+            wait = min(FIRST_RETRY_S * 2 ** (len(attempts.failed) - 1), LONGEST_RETRY_S)
+        engine.push(_as_attempt(row, attempt), wait)
 
     def _attempts(self, row: Mapping[str, Any]) -> Attempts:
         return self._rollouts.setdefault(rollout_key(row) or "", Attempts())

@@ -142,6 +142,8 @@ class Engine:
         self._sending: dict[asyncio.Task[None], tuple[Any, Permit | None]] = {}
         self._asking: asyncio.Task[None] | None = None
         self._preparing: asyncio.Task[None] | None = None
+        self._delayed: dict[int, tuple[asyncio.TimerHandle, Any]] = {}
+        self._pushes = 0
         self._ready: deque[Outcome] = deque()
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._timer: asyncio.TimerHandle | None = None
@@ -179,16 +181,28 @@ class Engine:
         if self._loop is not None and self._deadline is not None and not self._cut:
             self._timer = self._loop.call_at(self._deadline, self.interrupt)
 
-    def push(self, row: Any) -> None:
-        """Add a row before those not yet drawn: a retry."""
-        self._ahead.append(row)
+    def push(self, row: Any, after_s: float = 0.0) -> None:
+        """Add a row before those not yet drawn, at once or in some seconds: a retry."""
         if self._timer is not None and self._timer.cancelled():
             self._arm()
+        if after_s > 0 and self._loop is not None and not self._draining:
+            number = self._pushes = self._pushes + 1
+            handle = self._loop.call_later(after_s, self._push_delayed, number)
+            self._delayed[number] = (handle, row)
+            return
+        self._ahead.append(row)
         self._fill()
+
+    def _push_delayed(self, number: int) -> None:
+        handle, row = self._delayed.pop(number)
+        handle.cancel()
+        self.push(row)
 
     def drain(self) -> None:
         """Start nothing more: what waits comes back as never started, what runs runs on."""
         self._draining = True
+        for number in tuple(self._delayed):
+            self._push_delayed(number)
         if self._asking is not None:
             self._asking.cancel()
         self._fill()
@@ -257,6 +271,9 @@ class Engine:
         self._exhausted = True
         if self._timer is not None:
             self._timer.cancel()
+        for handle, _ in self._delayed.values():
+            handle.cancel()
+        self._delayed.clear()
         for task in (*self._tasks, self._asking, self._preparing):
             if task is not None:
                 task.cancel()
@@ -290,7 +307,7 @@ class Engine:
         await self._clean()
 
     def _busy(self) -> bool:
-        return bool(self._tasks or self._preparing or self._asking)
+        return bool(self._tasks or self._preparing or self._asking or self._delayed)
 
     def _has_room(self) -> bool:
         return (
@@ -325,7 +342,9 @@ class Engine:
             return
         while True:
             if self._draining or self._late():
-                self._draining = True
+                if not self._draining:
+                    self.drain()
+                    return
                 if len(self._tasks) + len(self._ready) >= self._max_held or not self._look_ahead():
                     break
                 row = self._draw()
