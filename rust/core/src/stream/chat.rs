@@ -14,6 +14,8 @@ pub(super) struct Chat {
     head: Object,
     choices: BTreeMap<i64, Choice>,
     usage: Value,
+    /// A usage with counts that stood in a choice or a vendor's member instead.
+    other_usage: Value,
     /// `[DONE]` came.
     done: bool,
 }
@@ -70,13 +72,25 @@ impl Chat {
                         *held = value;
                     }
                 }
-                name => self.head.merge_state(name, value),
+                name => {
+                    if let Some(vendor) = value.as_object().filter(|_| name == b"x_groq") {
+                        self.note_usage(vendor.get("usage"));
+                    }
+                    self.head.merge_state(name, value);
+                }
             }
         }
         said
     }
 
+    fn note_usage(&mut self, usage: Option<&Value>) {
+        if let Some(usage) = usage.filter(|usage| usage.as_object().is_some_and(has_counts)) {
+            self.other_usage = usage.clone();
+        }
+    }
+
     fn choice(&mut self, position: usize, choice: Object) -> bool {
+        self.note_usage(choice.get("usage"));
         let index = choice
             .int("index")
             .unwrap_or_else(|| i64::try_from(position).unwrap_or(0));
@@ -89,6 +103,7 @@ impl Chat {
             mut head,
             choices,
             usage,
+            other_usage,
             ..
         } = self;
         if head.is_empty() {
@@ -101,7 +116,8 @@ impl Chat {
                 .map(|(index, choice)| choice.finish(index));
             head.set("choices", Value::Array(choices.collect()));
         }
-        if head.get("usage").is_some() {
+        let usage = if usage.is_null() { other_usage } else { usage };
+        if head.get("usage").is_some() || !usage.is_null() {
             head.set("usage", usage);
         }
         Some(head)
@@ -121,9 +137,9 @@ impl Choice {
         let mut said = false;
         for (key, value) in choice {
             match (key.as_bytes(), value) {
-                (b"index", _) => {}
                 (b"delta", Value::Object(delta)) => said |= self.delta(delta),
                 (b"message", Value::Object(message)) => said |= self.message(message),
+                (b"index" | b"delta" | b"message", _) => {}
                 (b"logprobs", Value::Object(logprobs)) => {
                     let held = self.members.entry(b"logprobs", Value::Null).make_object();
                     for (key, value) in logprobs {
@@ -169,10 +185,11 @@ impl Choice {
                     said |= value.says_something();
                     content(self.message.entry(b"content", Value::Null), value);
                 }
-                (b"tool_calls", Value::Array(entries)) => {
-                    said |= !entries.is_empty();
+                // One server sends its only entry without a list around it.
+                (b"tool_calls", mut entries @ (Value::Array(_) | Value::Object(_))) => {
+                    said |= entries.says_something();
                     self.message.entry(b"tool_calls", Value::Array(Vec::new()));
-                    for entry in entries {
+                    for entry in entries.make_array().drain(..) {
                         if let Value::Object(entry) = entry {
                             self.calls.take(entry);
                         }

@@ -166,6 +166,12 @@ const PLACES: [(&str, &str, Place); 19] = [
     ("response.shell_call_command", "shell_call", Place::Command),
 ];
 
+impl Rule {
+    pub(super) fn is_delta(self) -> bool {
+        self.step == Step::Delta
+    }
+}
+
 impl Item {
     /// What an event of this type does to its item; `None` where no item is concerned.
     pub(super) fn rule(kind: &str) -> Option<Rule> {
@@ -270,6 +276,30 @@ impl Item {
         match (id, self.id()) {
             (Some(id), Some(own)) => id == own,
             _ => true,
+        }
+    }
+
+    /// Whether an `output_item.added` with this id is about this item.
+    pub(super) fn is_open_for(&self, id: Option<&str>) -> bool {
+        if self.done {
+            id.is_some() && id == self.id()
+        } else {
+            self.is_of(id)
+        }
+    }
+
+    pub(super) fn is_kind(&self, rule: Rule) -> bool {
+        self.value.str("type") == Some(rule.item)
+    }
+
+    /// Whether a done item of no known id is this one: it is open and of the same type, or
+    /// says the very same.
+    pub(super) fn may_become(&self, done: &Item) -> bool {
+        if self.done {
+            self.value == done.value
+        } else {
+            let kind = done.value.str("type");
+            kind.is_none() || self.value.str("type") == kind
         }
     }
 
@@ -400,6 +430,20 @@ impl Item {
         });
         let index = index.unwrap_or_else(|| entries.last_key_value().map_or(0, |(&last, _)| last));
         entries.entry(index).or_default()
+    }
+
+    /// The same with everything in `value`, to be compared.
+    pub(super) fn settled(self) -> Self {
+        let Self { done, touched, .. } = self;
+        match self.finish() {
+            Value::Object(value) => Self {
+                value,
+                done,
+                touched,
+                ..Self::default()
+            },
+            _ => Self::default(),
+        }
     }
 
     /// The item as it stands; one that is not done is incomplete.

@@ -111,6 +111,15 @@ impl Messages {
                         }
                     }
                 }
+                (b"content", Value::String(text)) if !text.is_empty() => {
+                    self.message.entry(b"content", Value::Null);
+                    let members = [
+                        ("type", Value::string("text")),
+                        ("text", Value::String(text)),
+                    ];
+                    let index = self.next_index();
+                    said |= self.block(index, members.into_iter().collect());
+                }
                 // A second start must not undo what a first one and the deltas said.
                 (b"id" | b"model" | b"type" | b"role", value) => {
                     let held = self.message.entry(key.as_bytes(), Value::Null);

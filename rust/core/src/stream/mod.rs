@@ -224,6 +224,14 @@ impl State {
         if let Some(value) = parse(&event.data, Strictness::Event) {
             return self.value(&event.name, value);
         }
+        if event.name == b"error" {
+            let text = Value::String(Text::from(&*event.data));
+            self.error(&[("message", text)].into_iter().collect());
+            return Effect {
+                said: false,
+                terminal: true,
+            };
+        }
         // Servers that forget the blank line between events: each data line is one.
         let mut effect = Effect::default();
         let mut lines = event.data.split(|&byte| byte == b'\n').peekable();
@@ -356,7 +364,10 @@ pub(crate) fn category_of_status(status: i64) -> Option<&'static str> {
 }
 
 fn is_done_mark(data: &[u8]) -> bool {
-    data.trim_ascii().starts_with(b"[DONE]")
+    let data = data.trim_ascii();
+    data.strip_prefix(b"\"")
+        .unwrap_or(data)
+        .starts_with(b"[DONE]")
 }
 
 /// An event's type: what its data says, else what its `event` field says.
@@ -368,7 +379,11 @@ fn kind_of<'a>(name: &'a [u8], event: &'a Object) -> &'a str {
 }
 
 fn is_error(name: &[u8], kind: &str, event: &Object) -> bool {
-    kind == "error" || name == b"error" || event.has("error")
+    matches!(kind, "error" | "response.error")
+        || name == b"error"
+        // A step of a responses stream may tell of a tool's error.
+        || (event.has("error") && !kind.starts_with("response."))
+        || (event.str("object") == Some("error") && event.get("choices").is_none())
 }
 
 /// Whether an event of this type ends a stream; `[DONE]` and errors are told apart.
@@ -400,7 +415,7 @@ pub(crate) fn is_terminal_event(event: &Event) -> bool {
         return true;
     }
     let Some(Value::Object(object)) = parse(&event.data, Strictness::Event) else {
-        return false;
+        return event.name == b"error";
     };
     let kind = kind_of(&event.name, &object);
     is_terminal(kind) || is_error(&event.name, kind, &object)

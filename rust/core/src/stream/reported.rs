@@ -27,6 +27,7 @@ pub(super) fn put_back(
     let mut known: Vec<(i64, Item)> = earlier
         .chain(reported)
         .filter(|(_, item)| item.done || item.touched || !completed)
+        .map(|(index, item)| (index, item.settled()))
         .collect();
     known.sort_by_key(|(index, _)| *index);
 
@@ -49,9 +50,26 @@ pub(super) fn put_back(
         }
     }
 
+    // Deltas under another id than their item's: the item is there already.
+    let echoed: Vec<bool> = places
+        .iter()
+        .zip(&known)
+        .map(|(place, (index, item))| {
+            let is_there = |candidate: &Value| {
+                candidate
+                    .as_object()
+                    .is_some_and(|candidate| same_content(item, *index, candidate, 0))
+            };
+            place.is_none() && !item.done && output.iter().any(is_there)
+        })
+        .collect();
+
     let mut result = Vec::with_capacity(output.len() + known.len());
     let mut next = 0;
-    for (place, (index, item)) in places.into_iter().zip(known) {
+    for ((place, (index, item)), echoed) in places.into_iter().zip(known).zip(echoed) {
+        if echoed {
+            continue;
+        }
         if let Some(at) = place {
             if let (Some(final_item), Value::Object(item)) =
                 (output[at].as_object_mut(), item.finish())

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::items::Item;
+use super::items::{Item, Rule};
 use super::reported::put_back;
 use super::value::{Object, Value};
 use super::{Said, carries_content};
@@ -39,10 +39,12 @@ impl Responses {
                     return false;
                 };
                 let index = self.index(&event, item.str("id"));
-                let said = !matches!(item.str("type"), Some("message" | "reasoning"))
-                    || ["content", "summary", "encrypted_content"]
-                        .iter()
-                        .any(|key| item.has(key));
+                let said = !matches!(
+                    item.str("type"),
+                    Some("message" | "reasoning" | "mcp_list_tools")
+                ) || ["content", "summary", "encrypted_content"]
+                    .iter()
+                    .any(|key| item.has(key));
                 if kind.ends_with("done") {
                     self.item_done(index, item);
                 } else {
@@ -67,18 +69,7 @@ impl Responses {
             }
             _ => {
                 if let Some(rule) = Item::rule(kind) {
-                    let id = event.str("item_id").map(str::to_owned);
-                    let index = self.index(&event, id.as_deref());
-                    let items = self.items.entry(index).or_default();
-                    let open = items.last_mut().filter(|item| item.is_of(id.as_deref()));
-                    let item = if let Some(item) = open {
-                        item
-                    } else {
-                        items.push(Item::implied(rule.item, id.as_deref()));
-                        let last = items.len() - 1;
-                        &mut items[last]
-                    };
-                    return item.take(rule, event);
+                    return self.item_event(rule, event);
                 }
                 if carries_content(&event) {
                     self.unknown.push(Value::Object(event).written());
@@ -143,10 +134,39 @@ impl Responses {
         })
     }
 
+    fn item_event(&mut self, rule: Rule, event: Object) -> Said {
+        let id = event.str("item_id").map(str::to_owned);
+        let placed = event.int("output_index").is_some();
+        let index = self.index(&event, id.as_deref());
+        let items = self.items.entry(index).or_default();
+        let by_id = items
+            .iter()
+            .rposition(|item| id.is_some() && item.id() == id.as_deref());
+        // Some servers' events name another id than their items have; an index of their
+        // own decides then, as long as an item of the kind is open there.
+        let open = items.iter().rposition(|item| {
+            !item.is_done() && (item.is_of(id.as_deref()) || (placed && item.is_kind(rule)))
+        });
+        let late = items.last().is_some_and(Item::is_done) && !rule.is_delta();
+        let at = match by_id.or(open) {
+            Some(at) => at,
+            // The whole text of an item that was reported before it.
+            None if late => return false,
+            None => {
+                items.push(Item::implied(rule.item, id.as_deref()));
+                items.len() - 1
+            }
+        };
+        items[at].take(rule, event)
+    }
+
     fn item_added(&mut self, index: i64, item: Object) {
         let items = self.items.entry(index).or_default();
         let id = item.str("id").map(str::to_owned);
-        match items.last_mut().filter(|held| held.is_of(id.as_deref())) {
+        match items
+            .last_mut()
+            .filter(|held| held.is_open_for(id.as_deref()))
+        {
             // Sent twice, or after its first deltas: what was added stays.
             Some(held) => held.added_again(item),
             None => items.push(Item::added(item)),
@@ -155,12 +175,17 @@ impl Responses {
 
     fn item_done(&mut self, index: i64, item: Object) {
         let items = self.items.entry(index).or_default();
-        let id = item.str("id").map(str::to_owned);
-        let call = item.str("call_id").map(str::to_owned);
-        let same = items.iter().rposition(|held| {
-            held.is_of(id.as_deref()) || (call.is_some() && held.call_id() == call.as_deref())
-        });
         let done = Item::done(item);
+        let known = |own: Option<&str>, other: Option<&str>| own.is_some() && own == other;
+        let same = items
+            .iter()
+            .rposition(|held| known(held.id(), done.id()))
+            .or_else(|| {
+                items
+                    .iter()
+                    .rposition(|held| known(held.call_id(), done.call_id()))
+            })
+            .or_else(|| items.iter().rposition(|held| held.may_become(&done)));
         match same {
             Some(at) => items[at] = done,
             None => items.push(done),
