@@ -1,5 +1,81 @@
-"""Folds every captured model call into its rollout's record."""
+"""Folds every captured model call into its rollout's record.
 
-from rollfold._core import __version__
+The names below are loaded when they are first used, so that importing the package costs
+little and needs none of its extras.
+"""
 
-__all__ = ["__version__"]
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from rollfold._core import __version__, dumps
+
+if TYPE_CHECKING:
+    from rollfold.capture import CaptureMiddleware, CaptureStore
+    from rollfold.capture.store import clear_model_call_captures_for_rollouts
+    from rollfold.client import AgentClient
+    from rollfold.collect import CollectOptions, collect_async, latest_executed
+    from rollfold.dispatch import RolloutFailedError, RowsError, run_examples, stamp_rollout_ids
+    from rollfold.errors import MissingExtraError, RollfoldError, RolloutIdError
+    from rollfold.log import RolloutLog, merge_logs
+    from rollfold.log_reading import read_log
+    from rollfold.packed import pack, unpack
+
+_PUBLIC = {
+    "AgentClient": "rollfold.client",
+    "CaptureMiddleware": "rollfold.capture",
+    "CaptureStore": "rollfold.capture",
+    "CollectOptions": "rollfold.collect",
+    "MissingExtraError": "rollfold.errors",
+    "RollfoldError": "rollfold.errors",
+    "RolloutFailedError": "rollfold.dispatch",
+    "RolloutIdError": "rollfold.errors",
+    "RolloutLog": "rollfold.log",
+    "RowsError": "rollfold.dispatch",
+    "clear_model_call_captures_for_rollouts": "rollfold.capture.store",
+    "collect_async": "rollfold.collect",
+    "latest_executed": "rollfold.collect",
+    "merge_logs": "rollfold.log",
+    "pack": "rollfold.packed",
+    "read_log": "rollfold.log_reading",
+    "run_examples": "rollfold.dispatch",
+    "stamp_rollout_ids": "rollfold.dispatch",
+    "unpack": "rollfold.packed",
+}
+"""Public name: the module it lives in."""
+
+__all__ = [
+    "AgentClient",
+    "CaptureMiddleware",
+    "CaptureStore",
+    "CollectOptions",
+    "MissingExtraError",
+    "RollfoldError",
+    "RolloutFailedError",
+    "RolloutIdError",
+    "RolloutLog",
+    "RowsError",
+    "__version__",
+    "clear_model_call_captures_for_rollouts",
+    "collect_async",
+    "dumps",
+    "latest_executed",
+    "merge_logs",
+    "pack",
+    "read_log",
+    "run_examples",
+    "stamp_rollout_ids",
+    "unpack",
+]
+
+
+def __getattr__(name: str) -> Any:
+    module = _PUBLIC.get(name)
+    if module is None:
+        raise AttributeError(f"module 'rollfold' has no attribute {name!r}")
+    value = getattr(import_module(module), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

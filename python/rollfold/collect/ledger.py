@@ -19,7 +19,7 @@ from rollfold.errors import RollfoldError, RolloutIdError
 BATCH: Final = 128
 """Lines that share one fsync at most."""
 
-Decode = Callable[[bytes], dict[str, Any]]
+Decode = Callable[[bytes], object]
 
 
 @dataclass(frozen=True, slots=True)

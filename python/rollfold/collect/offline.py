@@ -80,6 +80,8 @@ def enrich_file(options: EnrichOptions, progress: Callable[[], Progress] = Quiet
         raise InputError(f"{options.source}: no such file")
     if options.output is None and not options.dry_run:
         raise InputError("an output is needed (or --dry-run)")
+    if options.output is not None and options.output.name.endswith(".zst"):
+        raise InputError(f"{options.output}: written as lines; name it .jsonl")
     summary = OfflineSummary(options.success_at)
     claimed: set[str] = set()
     temporary = None
@@ -119,21 +121,26 @@ def enrich_file(options: EnrichOptions, progress: Callable[[], Progress] = Quiet
     return summary
 
 
-def records_of(path: Path, unreadable: Callable[[int], None]) -> Iterator[Result]:
+def records_of(path: Path, unreadable: Callable[[str], None]) -> Iterator[Result]:
     """Read the records of a file one at a time, full, packed or a compressed log.
 
     Args:
         path: the file.
-        unreadable: gets the number of each line that is no record.
+        unreadable: gets what cannot be read, and where.
     """
     if path.name.endswith(".zst"):
         from rollfold.log import read_log  # noqa: PLC0415 (only where there is one)
 
-        yield from read_log(path)
+        yield from read_log(
+            path,
+            on_damage=lambda file, offset, _, reason: unreadable(
+                f"{file}: at byte {offset}: {reason}"
+            ),
+        )
         return
     for number, record in read_lines(path, decode_line):
         if record is None:
-            unreadable(number)
+            unreadable(f"{path}: line {number} cannot be read")
         else:
             yield record
 
@@ -144,9 +151,9 @@ def _enriched(options: EnrichOptions, summary: OfflineSummary) -> Iterator[Resul
     waiting: deque[Result] = deque()
 
     def items() -> Iterator[dict[str, Any]]:
-        def unreadable(number: int) -> None:
+        def unreadable(what: str) -> None:
             summary.unreadable += 1
-            summary.notes.append(f"{options.source}: line {number} cannot be read")
+            summary.notes.append(what)
 
         for record in records_of(options.source, unreadable):
             waiting.append(record)

@@ -119,18 +119,17 @@ def encode_line(record: Result, form: str) -> bytes:
     return _core.dumps(record)
 
 
-def decode_line(line: bytes) -> Result:
+def decode_line(line: bytes) -> Any:
     """Give the record of a line, full or packed.
 
     Raises:
-        ValueError: the line is no record.
+        ValueError: the line is not strict JSON.
     """
     if line.startswith(PACKED_HEAD):
         from rollfold.packed import unpack  # noqa: PLC0415 (only where there is one)
 
         return unpack(line)
-    record: Result = _core.loads(line)
-    return record
+    return _core.loads(line)
 
 
 def calls_of(record: Result) -> int:
