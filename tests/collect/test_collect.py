@@ -1,9 +1,12 @@
 """The collector against a real server: files, retries, resume, budget."""
 
+import asyncio
 import json
 
 import pytest
+from aiohttp import web
 
+from rollfold import read_log
 from rollfold.collect import CollectOptions, collect_async, latest_executed
 from rollfold.collect.plan import InputError
 from tests.dispatch.conftest import Agent, serving
@@ -196,3 +199,55 @@ async def test_an_output_that_cannot_be_written_ends_the_run(run, tmp_path):
     run.output = tmp_path / "none" / "out.jsonl"
     with pytest.raises(OSError, match="none"):
         await run()
+
+
+async def test_packed_records_are_read_back_on_a_resume(run):
+    run.write([{"n": n, "do": "pad", "size": 100} for n in range(6)])
+    assert (await run(form="packed", limit=None)).succeeded == 6
+    kept = run.output.read_bytes().splitlines(keepends=True)
+    assert all(line.startswith(b'{"rollfold_packed":') for line in kept)
+    assert sorted(record["_ng_task_index"] for record in read_log(run.output)) == list(range(6))
+    run.output.write_bytes(b"".join(kept[:4]) + kept[4][:30])
+    run.agent.seen.clear()
+    assert (await run(form="packed", resume=True)).succeeded == 6
+    assert len(run.agent.seen) == 2
+    assert sorted(record["_ng_task_index"] for record in read_log(run.output)) == list(range(6))
+
+
+async def test_a_server_that_comes_back_is_tried_again_later(run):
+    run.write([{"n": 1}])
+    port = run.agent.port
+    await run.agent.runner.cleanup()
+    begun = asyncio.create_task(run(retries=4))
+    await asyncio.sleep(0.8)
+    again = web.Application()
+    again.router.add_post("/run", run.agent.run)
+    runner = web.AppRunner(again)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", port).start()
+    try:
+        summary = await begun
+    finally:
+        await runner.cleanup()
+    assert (summary.succeeded, summary.failed) == (1, 0)
+    assert 1 <= len(lines(run.failures)) <= 4
+
+
+async def test_a_drain_turns_a_retry_that_waits_into_a_row_that_never_started(run):
+    run.write([{"do": "status", "status": 503}])
+
+    def soon(collector):
+        asyncio.get_running_loop().call_later(0.3, collector.drain)
+
+    options = CollectOptions(
+        input=run.source, output=run.output, agents={"a": run.agent.url}, retries=3
+    )
+    summary = await collect_async(options, started=soon)
+    assert summary.unfinished == 1
+    why = [
+        (r.get("_ng_attempt_index", 0), r.get("_ng_omitted_rollout")) for r in lines(run.failures)
+    ]
+    assert why == [(0, None), (1, "never_started")]
+    summary = await run(retries=1, resume=True)
+    assert [r.get("_ng_attempt_index", 0) for r in run.agent.seen] == [0, 1]
+    assert (summary.failed, summary.unfinished) == (1, 0)

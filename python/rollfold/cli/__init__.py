@@ -2,7 +2,7 @@
 
 import importlib
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 if TYPE_CHECKING:
     import click
@@ -63,5 +63,4 @@ def _group(click: Any) -> "click.Group":
                 formatter.write_dl([(name, help_) for name, (_, help_) in sorted(COMMANDS.items())])
 
     group = Lazy("rollfold", help="Every captured model call, in its rollout's record.")
-    versioned: click.Group = click.version_option(__version__, prog_name="rollfold")(group)
-    return versioned
+    return cast("click.Group", click.version_option(__version__, prog_name="rollfold")(group))
