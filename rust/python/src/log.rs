@@ -248,11 +248,7 @@ fn load_log_index(py: Python<'_>, path: PathBuf) -> PyResult<Vec<(Option<String>
 }
 
 #[pyfunction]
-fn read_log_record(
-    py: Python<'_>,
-    path: PathBuf,
-    place: Place,
-) -> PyResult<Bound<'_, PyBytes>> {
+fn read_log_record(py: Python<'_>, path: PathBuf, place: Place) -> PyResult<Bound<'_, PyBytes>> {
     let entry = Entry {
         offset: place.0,
         length: place.1,

@@ -24,8 +24,9 @@ impl Entry {
         self.offset.saturating_add(self.length)
     }
 
-    /// Appends the index's line, `[offset,length,line,id,never_started]`.
+    /// Appends the index's line, `[offset,length,line,id,never_started,check]`.
     pub(super) fn write(&self, out: &mut Vec<u8>) {
+        let start = out.len();
         let mut digits = itoa::Buffer::new();
         for (before, number) in [(b'[', self.offset), (b',', self.length), (b',', self.line)] {
             out.push(before);
@@ -37,19 +38,26 @@ impl Entry {
             None => out.extend_from_slice(b"null"),
         }
         out.extend_from_slice(if self.never_started {
-            b",true]\n"
+            b",true,"
         } else {
-            b",false]\n"
+            b",false,"
         });
+        let check = check(&out[start..]);
+        out.extend_from_slice(digits.format(check).as_bytes());
+        out.extend_from_slice(b"]\n");
     }
 
     /// Reads such a line.
-    pub(super) fn read(line: &[u8]) -> Option<Self> {
-        let mut fields = parse(line).ok()?.elements();
+    pub(super) fn read(text: &[u8]) -> Option<Self> {
+        let checked = memchr::memrchr(b',', text)? + 1;
+        let mut fields = parse(text).ok()?.elements();
         let mut number = || u64::try_from(fields.next()?.as_i64()?).ok();
         let (offset, length, line) = (number()?, number()?, number()?);
         let id = fields.next()?;
         let never_started = fields.next()?.as_bool()?;
+        if fields.next()?.as_i64()? != i64::from(check(&text[..checked])) {
+            return None;
+        }
         Some(Self {
             offset,
             length,
@@ -62,4 +70,11 @@ impl Entry {
             never_started,
         })
     }
+}
+
+/// FNV-1a: tells a line of an index that was damaged.
+fn check(bytes: &[u8]) -> u32 {
+    bytes.iter().fold(0x811c_9dc5, |hash, byte| {
+        (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193)
+    })
 }

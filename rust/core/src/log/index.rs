@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::entry::Entry;
+use super::is_compressed;
 use super::key::record_key;
 use super::read::{Item, Reader, read_entry};
 use crate::error::{Error, Result};
@@ -45,14 +46,21 @@ impl Index {
         if !index.holds(data, size) {
             index = Self::default();
         }
-        let mut reader = Reader::open(data, index.entries.last().map_or(0, Entry::end))?;
+        // An index can end in the middle of a frame: its last one is read again.
+        let again = match index.entries.last() {
+            Some(last) if is_compressed(data) => last.offset,
+            Some(last) => last.end(),
+            None => 0,
+        };
+        let kept = index.entries.partition_point(|entry| entry.offset < again);
+        let known = index.entries.split_off(kept);
+        let mut reader = Reader::open(data, again)?;
         while let Some(item) = reader.next_item()? {
             match item {
                 Item::Chunk(chunk) => {
                     for (range, entry) in chunk.lines {
                         // A line that is no record is the reader's to report.
                         if let Ok(key) = record_key(&chunk.text[range]) {
-                            index.saved = false;
                             index.entries.push(Entry {
                                 id: key.id,
                                 never_started: key.never_started,
@@ -65,6 +73,7 @@ impl Index {
                 Item::Damage(_) => {}
             }
         }
+        index.saved &= index.entries[kept..] == known;
         Ok(index)
     }
 
