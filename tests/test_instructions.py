@@ -29,6 +29,11 @@ BOUNDS = {
     ("scan", "small"): 9.0,
     ("scan", "chat"): 9.0,
     ("scan", "tokens"): 12.5,
+    ("calls", "small"): 25.0,
+    ("calls", "chat"): 7.0,
+    ("calls", "tokens"): 18.0,
+    # A history is compared with the one before, not walked: far less than one a byte.
+    ("calls", "swe"): 1.2,
 }
 
 

@@ -12,31 +12,51 @@ fn lane(text: &[u8], at: usize) -> Option<&[u8; LANE]> {
     text.get(at..)?.first_chunk()
 }
 
-/// One bit for each quote and backslash.
+/// The first byte at or after `at` that `find` marks in a lane; the text's end where there
+/// is none. Beyond the text it looks at zero bytes.
 #[inline]
-fn delimiters(bytes: &[u8; LANE]) -> u32 {
-    let bytes = u8x16::new(*bytes);
-    let quotes = bytes.cmp_eq(u8x16::splat(b'"'));
-    let backslashes = bytes.cmp_eq(u8x16::splat(b'\\'));
-    (quotes | backslashes).move_mask().cast_unsigned()
-}
-
-/// The first quote or backslash at or after `at`; the text's end where there is none.
-#[must_use]
-#[inline]
-pub fn next_delimiter(text: &[u8], mut at: usize) -> usize {
+fn next_marked(text: &[u8], mut at: usize, find: impl Fn(u8x16) -> u8x16) -> usize {
+    let marks = |bytes| find(u8x16::new(bytes)).move_mask().cast_unsigned();
     while let Some(bytes) = lane(text, at) {
-        let found = delimiters(bytes);
+        let found = marks(*bytes);
         if found != 0 {
             return at + found.trailing_zeros() as usize;
         }
         at += LANE;
     }
     let rest = text.get(at..).unwrap_or_default();
-    at + rest
-        .iter()
-        .position(|byte| matches!(byte, b'"' | b'\\'))
-        .unwrap_or(rest.len())
+    let mut bytes = [0; LANE];
+    bytes[..rest.len()].copy_from_slice(rest);
+    let found = marks(bytes).trailing_zeros() as usize;
+    at + found.min(rest.len())
+}
+
+#[inline]
+fn equal(bytes: u8x16, byte: u8) -> u8x16 {
+    bytes.cmp_eq(u8x16::splat(byte))
+}
+
+#[inline]
+fn delimiters(bytes: u8x16) -> u8x16 {
+    equal(bytes, b'"') | equal(bytes, b'\\')
+}
+
+/// The first quote or backslash at or after `at`; the text's end where there is none.
+#[must_use]
+#[inline]
+pub fn next_delimiter(text: &[u8], at: usize) -> usize {
+    next_marked(text, at, delimiters)
+}
+
+/// The first quote or bracket of any kind at or after `at`; the text's end where there is
+/// none.
+#[inline]
+pub(super) fn next_structural(text: &[u8], at: usize) -> usize {
+    next_marked(text, at, |bytes| {
+        // With this bit set, square brackets are curly ones.
+        let curly = bytes | u8x16::splat(0x20);
+        equal(bytes, b'"') | equal(curly, b'{') | equal(curly, b'}')
+    })
 }
 
 /// Decodes strings one after the other.
@@ -106,7 +126,7 @@ impl Decoder {
         while let Some(bytes) = lane(text, at) {
             self.reserve(*len + LANE);
             self.memory[*len..*len + LANE].copy_from_slice(bytes);
-            let found = delimiters(bytes);
+            let found = delimiters(u8x16::new(*bytes)).move_mask();
             if found != 0 {
                 let before = found.trailing_zeros() as usize;
                 *len += before;

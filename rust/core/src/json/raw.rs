@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::decode::{Decoder, next_delimiter};
+use super::decode::{Decoder, next_delimiter, next_structural};
 use super::scan::skip_blanks;
 
 /// What a value is, told by its first byte.
@@ -88,11 +88,19 @@ impl<'a> Raw<'a> {
         let [b'"', inner @ .., b'"'] = self.0 else {
             return false;
         };
-        if memchr::memchr(b'\\', inner).is_none() {
-            inner == text.as_bytes()
-        } else {
-            self.as_str().is_some_and(|s| s == text)
+        let text = text.as_bytes();
+        if inner == text {
+            return memchr::memchr(b'\\', inner).is_none();
         }
+        // Escapes are all that can make unlike bytes alike, and they are longer than what
+        // they stand for, six times at most.
+        if inner.len() <= text.len()
+            || inner.len() > 6 * text.len()
+            || (inner[0] != text[0] && inner[0] != b'\\')
+        {
+            return false;
+        }
+        memchr::memchr(b'\\', inner).is_some() && decode_string(self.0).as_bytes() == text
     }
 
     /// The bool.
@@ -226,24 +234,24 @@ fn end_of_value(text: &[u8], pos: usize) -> usize {
         Some(b'{' | b'[') => {
             let mut depth = 0usize;
             let mut at = pos;
-            while let Some(byte) = text.get(at) {
-                match byte {
-                    b'"' => {
+            loop {
+                at = next_structural(text, at);
+                match text.get(at) {
+                    Some(b'"') => {
                         at = end_of_string(text, at);
                         continue;
                     }
-                    b'{' | b'[' => depth += 1,
-                    b'}' | b']' => {
-                        depth -= 1;
+                    Some(b'{' | b'[') => depth += 1,
+                    Some(_) => {
+                        depth = depth.saturating_sub(1);
                         if depth == 0 {
                             return at + 1;
                         }
                     }
-                    _ => {}
+                    None => return text.len(),
                 }
                 at += 1;
             }
-            text.len()
         }
         _ => text[pos.min(text.len())..]
             .iter()

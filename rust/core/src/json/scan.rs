@@ -350,7 +350,7 @@ impl<'a> Scanner<'a> {
 
     /// Runs through `1,2,3,` of an array of numbers (token ids, log probabilities) and
     /// stops at the first byte of the last one, or of what is no number.
-    fn numbers(&mut self) -> Scan<()> {
+    pub(super) fn numbers(&mut self) -> Scan<()> {
         loop {
             let run = number_run(self.text, self.pos);
             if run > 0 {

@@ -67,9 +67,14 @@ impl<'a> Tape<'a> {
                     self.record(scanner, Some(key), levels, closed)
                 })?;
             }
-            Some(b'[') if levels > 0 => scanner.array(|scanner| match scanner.peek() {
-                Some(b'{' | b'[' | b'"') => self.record(scanner, None, levels - 1, closed),
-                _ => scanner.value().map(|_| ()),
+            Some(b'[') if levels > 0 => scanner.array(|scanner| {
+                if matches!(scanner.peek(), Some(b'-' | b'0'..=b'9')) {
+                    scanner.numbers()?;
+                }
+                match scanner.peek() {
+                    Some(b'{' | b'[' | b'"') => self.record(scanner, None, levels - 1, closed),
+                    _ => scanner.value().map(|_| ()),
+                }
             })?,
             _ => {
                 scanner.value()?;
