@@ -1,8 +1,11 @@
 import asyncio
+import contextlib
 import gzip
 import http.client
 import json
 import logging
+import os
+import resource
 import shutil
 import stat
 import time
@@ -404,6 +407,63 @@ def test_the_sdks_do_not_notice(base, captures, read_lines):
     assert responses["response"]["output"][0]["content"][0]["text"] == "forty-two"
     assert messages["response"]["content"] == [{"type": "text", "text": "forty-two"}]
     assert messages["response"]["usage"] == {"input_tokens": 3, "output_tokens": 5}
+
+
+def call_directly(app, captures, chunks):
+    """Make a call through the middleware without a server."""
+    sent = []
+
+    async def inner(scope, receive, send):
+        await receive()
+        kind = [(b"content-type", b"text/event-stream")]
+        await send({"type": "http.response.start", "status": 200, "headers": kind})
+        for chunk in chunks:
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        await send({"type": "http.response.body"})
+
+    async def receive():
+        return {"type": "http.request", "body": bytearray(b"{}")}
+
+    async def send(message):
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": f"/ng-rollout/0-0{CHAT}", "headers": []}
+    asyncio.run(app(inner)(scope, receive, send))
+    return b"".join(bytes(message.get("body", b"")) for message in sent)
+
+
+def test_whatever_kind_of_bytes(captures, read_lines, wire):
+    chunks = [bytearray(wire.chunks("chat")[1]), memoryview(b"".join(wire.chunks("chat")[2:]))]
+    got = call_directly(lambda app: CaptureMiddleware(app, root=captures), captures, chunks)
+    assert got == b"".join(map(bytes, chunks))
+    [exchange] = read_lines(captures, "0-0")
+    assert exchange["request"] == {}
+    assert exchange["response_raw"].encode() == got
+
+
+def test_no_descriptor_left(captures, read_lines, wire, caplog):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    held = []
+
+    def app(inner):
+        async def starve(scope, receive, send):
+            # The call is accepted; then others take every descriptor there is.
+            resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+            with contextlib.suppress(OSError):
+                while True:
+                    held.append(os.dup(0))
+            await inner(scope, receive, send)
+
+        return CaptureMiddleware(starve, root=captures)
+
+    try:
+        got = call_directly(app, captures, wire.chunks("chat"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for descriptor in held:
+            os.close(descriptor)
+    assert got == b"".join(wire.chunks("chat"))
+    assert "Too many open files" in caplog.text
 
 
 def test_needs_a_place(model):

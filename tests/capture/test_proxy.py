@@ -255,7 +255,7 @@ def test_the_sdks_do_not_notice(base, captures, read_lines):
     assert messages["response"]["content"] == [{"type": "text", "text": "forty-two"}]
 
 
-COMMAND = [sys.executable, "-c", "from rollfold.cli.proxy import proxy; proxy()"]
+COMMAND = [sys.executable, "-m", "rollfold.cli", "proxy"]
 
 
 def test_the_command_finishes_what_is_in_flight(serve, model, captures, read_lines):

@@ -177,11 +177,7 @@ class Recorder:
                 with contextlib.suppress(RuntimeError):
                     loop.call_soon_threadsafe(call.written)
 
-        try:
-            self._pool.submit(write)
-        except RuntimeError:
-            # The interpreter is going down and starts no threads any more.
-            write()
+        self._pool.submit(write)
 
     def write(self, call: "Call", ended: _core.EndedCall) -> None:
         """Write a call on this thread; what goes wrong is counted and said, never raised."""
@@ -340,9 +336,13 @@ class Call:
 
     def request(self, chunk: bytes) -> None:
         """Take the request body's next bytes, as they came over the wire."""
-        if not self.finished and chunk:
+        if not chunk or self.finished:
+            return
+        try:
             decode = self._decode_request
-            self._recording.feed_request(decode(chunk) if decode else chunk)
+            self._recording.feed_request(decode(chunk) if decode else _exactly_bytes(chunk))
+        except Exception as error:  # noqa: BLE001 - a record must not cost the call
+            self._recorder.complain("request", f"a request is not recorded: {error!r}")
 
     def start(self, status: int, content_type: str, content_encoding: str = "") -> None:
         """Begin the response."""
@@ -362,10 +362,16 @@ class Call:
             The offset in the chunk from which on it should wait for the record: that of
             the stream's first terminal event. None where none is in it.
         """
-        if self.finished or not chunk:
+        if not chunk or self.finished:
             return None
-        decode = self._decode_response
-        first_token, offset = self._recording.feed_response(decode(chunk) if decode else chunk)
+        try:
+            decode = self._decode_response
+            first_token, offset = self._recording.feed_response(
+                decode(chunk) if decode else _exactly_bytes(chunk)
+            )
+        except Exception as error:  # noqa: BLE001 - a record must not cost the call
+            self._recorder.complain("response", f"a response is not recorded: {error!r}")
+            return None
         if first_token:
             self._ttft_ms = (time.perf_counter() - self._start) * 1000
         # Offsets in a decoded chunk are none in the encoded one: all of it waits.
@@ -383,8 +389,16 @@ class Call:
 
         A second call changes nothing.
         """
-        if not self.finished:
-            self._recorder.submit(self, self._end(error_category))
+        if self.finished:
+            return
+        ended = self._end(error_category)
+        try:
+            self._recorder.submit(self, ended)
+        except (OSError, RuntimeError, NotImplementedError) as error:
+            # No descriptor for a pipe, no thread: better late than not at all.
+            self._recorder.complain("submit", f"records are written on the event loop: {error}")
+            self._recorder.write(self, ended)
+            self.written()
 
     def finish_here(self, error_category: str | None = None) -> None:
         """End the call and write its record on this thread, without an event loop."""
@@ -440,6 +454,11 @@ class Call:
             client_session_id=self._client_session_id,
             **self._facts,
         )
+
+
+def _exactly_bytes(chunk: bytes | bytearray | memoryview) -> bytes:
+    """Give what servers also let applications send as what the core takes."""
+    return chunk if type(chunk) is bytes else bytes(chunk)
 
 
 Decode = Callable[[bytes], bytes]
