@@ -1,6 +1,7 @@
 //! Folds a rollout's captured model calls into its record. No Python in here.
 
 pub mod call;
+pub mod capture;
 pub mod content;
 pub mod error;
 pub mod exchange;
@@ -8,10 +9,14 @@ pub mod history;
 pub mod intern;
 pub mod json;
 pub mod log;
+pub mod observe;
 pub mod pack;
+pub mod perf;
 pub mod render;
 pub mod sink;
 pub mod store;
 pub mod stream;
+pub mod trajectory;
+pub mod turns;
 pub mod usage;
 pub mod value;

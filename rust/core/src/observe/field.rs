@@ -1,0 +1,314 @@
+//! The fields of what an agent reports: their types, their defaults, and what makes one
+//! malformed (contract, section 6).
+
+use std::borrow::Cow;
+
+use super::record::{Record, Schema};
+use crate::call::ModelRef;
+use crate::exchange::model_ref_name;
+use crate::json::{Kind, Raw};
+use crate::value::{Key, Members, Value};
+
+/// What an agent reported has a wrong type or breaks a rule: the name of the field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Malformed(pub &'static str);
+
+/// What a field may hold. A null is a missing field: it gets its default.
+#[derive(Clone, Copy, Debug)]
+pub enum FieldType {
+    /// A string, or null.
+    Text,
+    /// A string that must be there.
+    RequiredText,
+    /// A finite number, or null.
+    Number,
+    /// A finite number that must be there.
+    RequiredNumber,
+    /// A finite number >= 0, or null.
+    Amount,
+    /// An integer, or null.
+    Integer,
+    /// An integer >= 0, or null.
+    Count,
+    /// An integer of at least this that must be there.
+    RequiredCount(u8),
+    /// A bool, or null.
+    Flag,
+    /// A model server, or null.
+    ModelRef,
+    /// An object of other fields; all of them missing where it is.
+    Nested(&'static Schema),
+    /// One of the listed words, or null.
+    Word(&'static [&'static str]),
+    /// One of the listed words that must be there.
+    RequiredWord(&'static [&'static str]),
+    /// One of the listed words, `unknown` where it is missing.
+    Status(&'static [&'static str]),
+    /// A reference to a model call, or null.
+    Reference,
+    /// References to model calls, none where it is missing.
+    References,
+    /// A list that is passed through, empty where it is missing.
+    Items,
+    /// Any value that is passed through, or null.
+    Any,
+}
+
+/// A field's value.
+#[derive(Clone, Debug)]
+pub enum Field<'a> {
+    /// A value as it came, or its default.
+    Plain(Value<'a>),
+    /// A reference.
+    Reference(Option<Reference<'a>>),
+    /// References.
+    References(Vec<Reference<'a>>),
+    /// An object of other fields.
+    Nested(Box<Record<'a>>),
+}
+
+/// A reference to a model call: a call id, or a model and a response id.
+#[derive(Clone, Debug, Default)]
+pub struct Reference<'a> {
+    /// The call's id.
+    pub model_call_id: Option<Cow<'a, str>>,
+    /// The model server.
+    pub model_ref: Option<ModelRef<'a>>,
+    /// The response's id.
+    pub response_id: Option<Cow<'a, str>>,
+    /// Keys that the contract does not know.
+    pub extra: Members<'a>,
+    /// The captured call it means, once it is resolved: an index.
+    pub resolved: Option<usize>,
+}
+
+impl<'a> Reference<'a> {
+    fn parse(raw: Raw<'a>, name: &'static str) -> Result<Self, Malformed> {
+        let wrong = Malformed(name);
+        if !raw.is_object() {
+            return Err(wrong);
+        }
+        let text = |value: Raw<'a>| match value.kind() {
+            Kind::Null => Ok(None),
+            // An empty id is no id.
+            Kind::String => Ok(value.as_str().filter(|text| !text.is_empty())),
+            _ => Err(wrong),
+        };
+        let mut reference = Self::default();
+        for (key, value) in raw.members() {
+            if key.is_str("model_call_id") {
+                reference.model_call_id = text(value)?;
+            } else if key.is_str("response_id") {
+                reference.response_id = text(value)?;
+            } else if key.is_str("model_ref") {
+                reference.model_ref = match value.kind() {
+                    Kind::Null => None,
+                    _ => Some(ModelRef {
+                        name: model_ref_name(value).ok_or(wrong)?,
+                    }),
+                };
+            } else {
+                set(&mut reference.extra, key, value);
+            }
+        }
+        let keyed = reference.model_ref.is_some() && reference.response_id.is_some();
+        if reference.model_call_id.is_none() && !keyed {
+            return Err(wrong);
+        }
+        Ok(reference)
+    }
+
+    /// What a gap about this reference says: the call id, else the response id.
+    #[must_use]
+    pub fn detail(&self) -> Option<Cow<'a, str>> {
+        self.model_call_id
+            .clone()
+            .or_else(|| self.response_id.clone())
+    }
+
+    /// The reference as it stands in records.
+    #[must_use]
+    pub fn to_value(&self, extra: bool) -> Value<'a> {
+        let mut members = vec![
+            (
+                Key::Name("model_call_id"),
+                Value::text(self.model_call_id.clone()),
+            ),
+            (
+                Key::Name("model_ref"),
+                self.model_ref
+                    .as_ref()
+                    .map_or(Value::Null, ModelRef::to_value),
+            ),
+            (
+                Key::Name("response_id"),
+                Value::text(self.response_id.clone()),
+            ),
+        ];
+        if extra {
+            members.extend(self.extra.iter().cloned());
+        }
+        Value::Object(members)
+    }
+}
+
+/// Sets a passed-through member; of duplicates the last wins.
+pub fn set<'a>(members: &mut Members<'a>, key: Raw<'a>, value: Raw<'a>) {
+    match members
+        .iter_mut()
+        .find(|(other, _)| *other == Key::Raw(key))
+    {
+        Some(same) => same.1 = Value::Raw(value),
+        None => members.push((Key::Raw(key), Value::Raw(value))),
+    }
+}
+
+/// Where numbers in the text stand that were NaN or infinite before they became `null`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NonFinite<'a> {
+    /// The whole text.
+    pub text: &'a [u8],
+    /// Offsets into it, ascending.
+    pub offsets: &'a [usize],
+}
+
+impl NonFinite<'_> {
+    fn holds(self, value: Raw<'_>) -> bool {
+        let start = self.text.as_ptr().addr();
+        let at = value.bytes().as_ptr().addr().wrapping_sub(start);
+        self.offsets.binary_search(&at).is_ok()
+    }
+}
+
+impl FieldType {
+    /// A field's value, or that it is malformed.
+    ///
+    /// # Errors
+    /// A wrong type, or a value that is not allowed.
+    pub fn parse<'a>(
+        self,
+        name: &'static str,
+        raw: Option<Raw<'a>>,
+        non_finite: NonFinite<'_>,
+    ) -> Result<Field<'a>, Malformed> {
+        let wrong = Malformed(name);
+        if raw.is_some_and(|raw| non_finite.holds(raw)) && !matches!(self, Self::Any) {
+            return Err(wrong);
+        }
+        let Some(raw) = raw.filter(|raw| !raw.is_null()) else {
+            return self.missing().ok_or(wrong);
+        };
+        let number = raw.as_f64().filter(|number| number.is_finite());
+        let fits = match self {
+            Self::Text => raw.kind() == Kind::String,
+            // An empty id is no id.
+            Self::RequiredText => raw.kind() == Kind::String && !raw.is_str(""),
+            Self::Number | Self::RequiredNumber => number.is_some(),
+            Self::RequiredCount(least) => {
+                raw.is_integer() && number.is_none_or(|number| number >= f64::from(least))
+            }
+            Self::Flag => raw.as_bool().is_some(),
+            Self::ModelRef => model_ref_name(raw).is_some(),
+            Self::Nested(schema) => {
+                let record = Record::parse(schema, raw, non_finite)?;
+                return Ok(Field::Nested(Box::new(record)));
+            }
+            Self::Amount => number.is_some_and(|number| number >= 0.0),
+            Self::Integer => raw.is_integer(),
+            Self::Count => raw.is_integer() && number.is_none_or(|number| number >= 0.0),
+            Self::Word(words) | Self::RequiredWord(words) | Self::Status(words) => {
+                words.iter().any(|word| raw.is_str(word))
+            }
+            Self::Items => raw.kind() == Kind::Array,
+            Self::Any => true,
+            Self::Reference => {
+                return Reference::parse(raw, name).map(|r| Field::Reference(Some(r)));
+            }
+            Self::References => {
+                if raw.kind() != Kind::Array {
+                    return Err(wrong);
+                }
+                let references = raw
+                    .elements()
+                    .map(|element| Reference::parse(element, name));
+                return references.collect::<Result<_, _>>().map(Field::References);
+            }
+        };
+        if fits {
+            Ok(Field::Plain(Value::Raw(raw)))
+        } else {
+            Err(wrong)
+        }
+    }
+
+    /// The default of a missing field; none where it must be there.
+    #[must_use]
+    pub fn missing<'a>(self) -> Option<Field<'a>> {
+        Some(match self {
+            Self::RequiredText
+            | Self::RequiredWord(_)
+            | Self::RequiredNumber
+            | Self::RequiredCount(_) => return None,
+            Self::Nested(schema) => Field::Nested(Box::new(Record::missing(schema)?)),
+            Self::Status(_) => Field::Plain(Value::Str(Cow::Borrowed("unknown"))),
+            Self::Items => Field::Plain(Value::Array(Vec::new())),
+            Self::Reference => Field::Reference(None),
+            Self::References => Field::References(Vec::new()),
+            _ => Field::Plain(Value::Null),
+        })
+    }
+}
+
+impl<'a> Field<'a> {
+    /// The field as it stands in records; `extra` keeps unknown keys of references.
+    #[must_use]
+    pub fn to_value(&self, extra: bool) -> Value<'a> {
+        match self {
+            Self::Plain(value) => value.clone(),
+            Self::Reference(None) => Value::Null,
+            Self::Reference(Some(reference)) => reference.to_value(extra),
+            Self::References(references) => {
+                Value::Array(references.iter().map(|r| r.to_value(extra)).collect())
+            }
+            Self::Nested(record) => record.to_value(extra),
+        }
+    }
+
+    /// The field's string.
+    #[must_use]
+    pub fn text(&self) -> Option<Cow<'a, str>> {
+        match self {
+            Self::Plain(Value::Raw(raw)) => raw.as_str(),
+            Self::Plain(Value::Str(text)) => Some(text.clone()),
+            _ => None,
+        }
+    }
+
+    /// The field's number.
+    #[must_use]
+    pub fn number(&self) -> Option<f64> {
+        match self {
+            Self::Plain(Value::Raw(raw)) => raw.as_f64(),
+            _ => None,
+        }
+    }
+
+    /// The field's text.
+    #[must_use]
+    pub fn raw(&self) -> Option<Raw<'a>> {
+        match self {
+            Self::Plain(Value::Raw(raw)) => Some(*raw),
+            _ => None,
+        }
+    }
+
+    /// Whether it is null.
+    #[must_use]
+    pub fn is_null(&self) -> bool {
+        match self {
+            Self::Plain(Value::Raw(raw)) => raw.is_null(),
+            Self::Plain(Value::Null) | Self::Reference(None) => true,
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! The join: references to model calls meet the captured calls, and nothing is guessed
+//! (contract, section 6).
+
+use std::borrow::Cow;
+
+use hashbrown::{HashMap, HashSet};
+
+use super::field::{Field, Reference};
+use super::record::{COMPACTION, INVOCATION, Record};
+use super::{Bundle, Entry};
+use crate::call::CallRecord;
+use crate::value::{Gap, push_gap};
+
+const CONFLICT: &str = "model_call_reference_conflict";
+const UNMATCHED: &str = "model_call_reference_unmatched";
+const AMBIGUOUS: &str = "model_call_reference_ambiguous";
+const UNOWNED: &str = "model_call_ownership_unavailable";
+
+/// The codes that the join writes, and drops before it does.
+pub const JOIN_GAPS: [&str; 4] = [CONFLICT, UNMATCHED, AMBIGUOUS, UNOWNED];
+
+/// The captured calls by what a reference can name them with.
+#[derive(Debug)]
+pub struct CallIndex<'c, 'a> {
+    calls: &'c [CallRecord<'a>],
+    by_id: HashMap<&'c str, Vec<usize>>,
+    by_response: HashMap<(&'c str, &'c str), Vec<usize>>,
+}
+
+impl<'c, 'a> CallIndex<'c, 'a> {
+    /// Indexes the calls.
+    #[must_use]
+    pub fn new(calls: &'c [CallRecord<'a>]) -> Self {
+        let mut index = Self {
+            calls,
+            by_id: HashMap::new(),
+            by_response: HashMap::new(),
+        };
+        for (at, call) in calls.iter().enumerate() {
+            if let Some(id) = call.model_call_id.as_deref().filter(|id| !id.is_empty()) {
+                index.by_id.entry(id).or_default().push(at);
+            }
+            if let (Some(model), Some(response)) = (&call.model_ref, call.response_id.as_deref()) {
+                index
+                    .by_response
+                    .entry((&model.name, response))
+                    .or_default()
+                    .push(at);
+            }
+        }
+        index
+    }
+
+    /// The calls that a reference could mean.
+    pub fn candidates<'s>(
+        &'s self,
+        reference: &'s Reference<'_>,
+    ) -> impl Iterator<Item = usize> + 's + use<'s, 'c, 'a> {
+        let model = reference.model_ref.as_ref().map(|model| &*model.name);
+        let response = reference.response_id.as_deref();
+        let by_id = reference
+            .model_call_id
+            .as_deref()
+            .map(|id| self.by_id.get(id));
+        let found = match (by_id, model, response) {
+            (Some(found), _, _) => found,
+            (None, Some(model), Some(response)) => self.by_response.get(&(model, response)),
+            _ => None,
+        };
+        let fits = move |at: &usize| {
+            let call = &self.calls[*at];
+            let call_model = call.model_ref.as_ref().map(|model| &*model.name);
+            (model.is_none() || model == call_model)
+                && (response.is_none() || response == call.response_id.as_deref())
+        };
+        found.into_iter().flatten().copied().filter(fits)
+    }
+
+    /// The one call that a reference means, or the code of the gap.
+    pub fn resolve(&self, reference: &Reference<'_>) -> Result<usize, &'static str> {
+        let mut candidates = self.candidates(reference);
+        match (candidates.next(), candidates.next()) {
+            (Some(call), None) => Ok(call),
+            (None, _) => Err(UNMATCHED),
+            _ => Err(AMBIGUOUS),
+        }
+    }
+
+    /// The calls that an invocation's references could mean.
+    pub fn named_by(&self, invocation: &Record<'_>) -> HashSet<usize> {
+        let references = invocation.references().iter();
+        references
+            .flat_map(|reference| self.candidates(reference))
+            .collect()
+    }
+
+    /// The full reference to a call.
+    #[must_use]
+    pub fn reference(&self, call: usize) -> Reference<'a> {
+        let record = &self.calls[call];
+        Reference {
+            model_call_id: record.model_call_id.clone(),
+            model_ref: record.model_ref.clone(),
+            response_id: record.response_id.clone(),
+            extra: Vec::new(),
+            resolved: Some(call),
+        }
+    }
+
+    fn detail(&self, call: usize) -> Option<Cow<'a, str>> {
+        let record = &self.calls[call];
+        record
+            .model_call_id
+            .clone()
+            .or_else(|| record.response_id.clone())
+    }
+}
+
+/// What the join decided about the calls.
+#[derive(Clone, Debug, Default)]
+pub struct Joined {
+    /// Per call the invocation that owns it: its place among the bundle's invocations.
+    pub owners: Vec<Option<usize>>,
+    /// Per call whether a compaction made it (its `model_calls` mean it).
+    pub compaction_calls: Vec<bool>,
+    /// Per call whether a verifier made it.
+    pub verifier_calls: Vec<bool>,
+}
+
+/// Resolves the verifiers' references: which calls they mean, and the gaps of the others.
+#[must_use]
+pub fn resolve_verifiers<'a>(
+    verifiers: &[Record<'a>],
+    calls: &[CallRecord<'a>],
+) -> (Vec<bool>, Vec<Gap<'a>>) {
+    let index = CallIndex::new(calls);
+    let mut named = vec![false; calls.len()];
+    let mut gaps = Vec::new();
+    for verifier in verifiers {
+        for reference in verifier.references() {
+            match index.resolve(reference) {
+                Ok(call) => named[call] = true,
+                Err(code) => push_gap(
+                    &mut gaps,
+                    Gap {
+                        code: Cow::Borrowed(code),
+                        invocation_id: Some(verifier.invocation_id()),
+                        detail: reference.detail(),
+                    },
+                ),
+            }
+        }
+    }
+    (named, gaps)
+}
+
+/// Joins a bundle with the captured calls, in place: references become full ones, and
+/// what could not be joined becomes gaps.
+#[must_use]
+pub fn join<'a>(
+    bundle: &mut Bundle<'a>,
+    verifiers: &[Record<'a>],
+    calls: &[CallRecord<'a>],
+) -> Joined {
+    bundle.gaps.retain(|gap| !JOIN_GAPS.contains(&&*gap.code));
+    let index = CallIndex::new(calls);
+    append_session_calls(bundle, &index);
+
+    let (verifier_calls, verifier_gaps) = resolve_verifiers(verifiers, calls);
+    let mut joined = Joined {
+        owners: vec![None; calls.len()],
+        compaction_calls: vec![false; calls.len()],
+        verifier_calls,
+    };
+    let mut gaps = std::mem::take(&mut bundle.gaps);
+    for (at, invocation) in bundle.of_mut(&INVOCATION).enumerate() {
+        let id = invocation.invocation_id();
+        for reference in invocation.references_mut().into_iter().flatten() {
+            match own(reference, at, &index, &mut joined.owners) {
+                Ok(()) => {}
+                Err((code, detail)) => add(&mut gaps, code, &id, detail),
+            }
+        }
+    }
+    join_compactions(bundle, &index, &mut joined, &mut gaps);
+    for gap in verifier_gaps {
+        push_gap(&mut gaps, gap);
+    }
+    // Each names its call's index, so none is there yet: no search among thousands.
+    for (call, owner) in calls.iter().zip(&joined.owners) {
+        if owner.is_none() {
+            let name = call
+                .model_call_id
+                .as_deref()
+                .or(call.response_id.as_deref());
+            let name = name.unwrap_or("unknown");
+            let detail = format!("capture:{name}:call_index={}", call.call_index);
+            gaps.push(Gap::new(UNOWNED, Some(Cow::Owned(detail))));
+        }
+    }
+    bundle.gaps = gaps;
+    joined
+}
+
+fn add<'a>(
+    gaps: &mut Vec<Gap<'a>>,
+    code: &'static str,
+    invocation: &Cow<'a, str>,
+    detail: Option<Cow<'a, str>>,
+) {
+    let invocation_id = Some(invocation.clone());
+    push_gap(
+        gaps,
+        Gap {
+            code: Cow::Borrowed(code),
+            invocation_id,
+            detail,
+        },
+    );
+}
+
+/// Calls made in an invocation's session that no reference of it could mean are its too.
+fn append_session_calls<'a>(bundle: &mut Bundle<'a>, index: &CallIndex<'_, 'a>) {
+    let mut sessions: HashMap<&str, Vec<usize>> = HashMap::new();
+    for (at, call) in index.calls.iter().enumerate() {
+        if let (Some(session), Some(_)) = (&call.client_session_id, &call.model_call_id) {
+            sessions.entry(session).or_default().push(at);
+        }
+    }
+    if sessions.is_empty() {
+        return;
+    }
+    for invocation in bundle.of_mut(&INVOCATION) {
+        let Some(calls) = sessions.get(&*invocation.invocation_id()) else {
+            continue;
+        };
+        let named = index.named_by(invocation);
+        let new = calls.iter().filter(|call| !named.contains(*call));
+        let new: Vec<_> = new.map(|call| index.reference(*call)).collect();
+        if let Some(references) = invocation.references_mut() {
+            references.extend(new);
+        }
+    }
+}
+
+type Refused<'a> = (&'static str, Option<Cow<'a, str>>);
+
+/// Resolves an invocation's reference to a call that nobody owns yet.
+fn own<'a>(
+    reference: &mut Reference<'a>,
+    invocation: usize,
+    index: &CallIndex<'_, 'a>,
+    owners: &mut [Option<usize>],
+) -> Result<(), Refused<'a>> {
+    let call = index
+        .resolve(reference)
+        .map_err(|code| (code, reference.detail()))?;
+    if owners[call].is_some() {
+        return Err((CONFLICT, index.detail(call)));
+    }
+    owners[call] = Some(invocation);
+    replace(reference, index.reference(call));
+    Ok(())
+}
+
+fn replace<'a>(reference: &mut Reference<'a>, full: Reference<'a>) {
+    let extra = std::mem::take(&mut reference.extra);
+    *reference = Reference { extra, ..full };
+}
+
+fn join_compactions<'a>(
+    bundle: &mut Bundle<'a>,
+    index: &CallIndex<'_, 'a>,
+    joined: &mut Joined,
+    gaps: &mut Vec<Gap<'a>>,
+) {
+    let places: HashMap<Cow<'a, str>, usize> = bundle
+        .of(&INVOCATION)
+        .enumerate()
+        .map(|(at, record)| (record.invocation_id(), at))
+        .collect();
+    for entry in &mut bundle.entries {
+        let Entry::Known(record) = entry else {
+            continue;
+        };
+        if !std::ptr::eq(record.schema, &raw const COMPACTION) {
+            continue;
+        }
+        let id = record.invocation_id();
+        let own_place = places.get(&id).copied();
+        for name in ["model_calls", "before_model_call", "after_model_call"] {
+            let must_be_owned = name == "model_calls";
+            let mut one = |reference: &mut Reference<'a>| {
+                let refused = match index.resolve(reference) {
+                    Err(code) => (code, reference.detail()),
+                    Ok(call) => {
+                        joined.compaction_calls[call] |= must_be_owned;
+                        match joined.owners[call] {
+                            Some(owner) if Some(owner) != own_place => {
+                                (CONFLICT, index.detail(call))
+                            }
+                            None if must_be_owned => (UNOWNED, index.detail(call)),
+                            _ => return replace(reference, index.reference(call)),
+                        }
+                    }
+                };
+                let detail = refused
+                    .1
+                    .map(|detail| Cow::Owned(format!("{name}:{detail}")));
+                add(gaps, refused.0, &id, detail);
+            };
+            match record.field_mut(name) {
+                Some(Field::References(references)) => references.iter_mut().for_each(&mut one),
+                Some(Field::Reference(Some(reference))) => one(reference),
+                _ => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! What the agent harness reported, and its join with the captured calls (contract,
+//! section 6).
+
+mod compaction;
+mod field;
+mod join;
+mod record;
+
+use std::borrow::Cow;
+
+use hashbrown::{HashMap, HashSet};
+
+use crate::json::{Kind, Raw};
+use crate::value::{Gap, Key, Members, Value, push_gap};
+
+pub use compaction::attach_compactions;
+pub use field::{Field, FieldType, Malformed, NonFinite, Reference, set};
+pub use join::{CallIndex, JOIN_GAPS, Joined, join, resolve_verifiers};
+pub use record::{COMPACTION, GAP, INVOCATION, Record, SANDBOX, Schema, TOOL_CALL, VERIFIER};
+
+/// One entry of `records`.
+#[derive(Clone, Debug)]
+pub enum Entry<'a> {
+    /// A record of a kind the contract knows.
+    Known(Record<'a>),
+    /// Another one, passed through.
+    Unknown(Raw<'a>),
+}
+
+/// A well-formed `ng_agent_observations`.
+#[derive(Clone, Debug, Default)]
+pub struct Bundle<'a> {
+    /// Which harness reported.
+    pub source: Cow<'a, str>,
+    /// What it reported.
+    pub entries: Vec<Entry<'a>>,
+    /// What it could not observe, and what could not be joined.
+    pub gaps: Vec<Gap<'a>>,
+    /// Keys that the contract does not know.
+    pub extra: Members<'a>,
+}
+
+impl<'a> Bundle<'a> {
+    /// Reads a bundle.
+    ///
+    /// # Errors
+    /// Any rule of section 6 that it breaks makes the whole bundle malformed.
+    pub fn parse(raw: Raw<'a>, non_finite: NonFinite<'_>) -> Result<Self, Malformed> {
+        if !raw.is_object() {
+            return Err(Malformed("ng_agent_observations"));
+        }
+        let mut bundle = Self::default();
+        let (mut source, mut records, mut gaps) = (None, None, None);
+        for (key, value) in raw.members() {
+            if key.is_str("source") {
+                source = value.as_str();
+            } else if key.is_str("records") {
+                records = Some(value);
+            } else if key.is_str("gaps") {
+                gaps = Some(value);
+            } else {
+                set(&mut bundle.extra, key, value);
+            }
+        }
+        bundle.source = source.ok_or(Malformed("source"))?;
+        for raw in list(records, "records")? {
+            bundle.entries.push(match record::schema_of(raw)? {
+                Some(schema) => Entry::Known(Record::parse(schema, raw, non_finite)?),
+                None => Entry::Unknown(raw),
+            });
+        }
+        bundle.gaps = parse_gaps(gaps)?;
+        check_tree(bundle.of(&INVOCATION))?;
+        Ok(bundle)
+    }
+
+    /// The records of one kind, in order.
+    pub fn of(&self, schema: &'static Schema) -> impl Iterator<Item = &Record<'a>> {
+        self.entries.iter().filter_map(move |entry| match entry {
+            Entry::Known(record) if std::ptr::eq(record.schema, schema) => Some(record),
+            _ => None,
+        })
+    }
+
+    /// The records of one kind, to be changed.
+    pub fn of_mut(&mut self, schema: &'static Schema) -> impl Iterator<Item = &mut Record<'a>> {
+        self.entries
+            .iter_mut()
+            .filter_map(move |entry| match entry {
+                Entry::Known(record) if std::ptr::eq(record.schema, schema) => Some(record),
+                _ => None,
+            })
+    }
+
+    /// The bundle as it is written back.
+    #[must_use]
+    pub fn to_value(&self) -> Value<'a> {
+        let entry = |entry: &Entry<'a>| match entry {
+            Entry::Known(record) => record.to_value(true),
+            Entry::Unknown(raw) => Value::Raw(*raw),
+        };
+        let mut members = vec![
+            (Key::Name("source"), Value::Str(self.source.clone())),
+            (
+                Key::Name("records"),
+                Value::Array(self.entries.iter().map(entry).collect()),
+            ),
+            (
+                Key::Name("gaps"),
+                Value::Array(self.gaps.iter().map(Gap::to_value).collect()),
+            ),
+        ];
+        members.extend(self.extra.iter().cloned());
+        Value::Object(members)
+    }
+}
+
+/// A list's elements, none where it is missing.
+///
+/// # Errors
+/// It is there and no list.
+pub fn list<'a>(
+    raw: Option<Raw<'a>>,
+    name: &'static str,
+) -> Result<impl Iterator<Item = Raw<'a>>, Malformed> {
+    match raw.filter(|raw| !raw.is_null()) {
+        Some(raw) if raw.kind() != Kind::Array => Err(Malformed(name)),
+        raw => Ok(raw.into_iter().flat_map(Raw::elements)),
+    }
+}
+
+/// The gaps of a bundle or a trajectory, unique.
+///
+/// # Errors
+/// One is no object or has a wrong type.
+pub fn parse_gaps<'a>(raw: Option<Raw<'a>>) -> Result<Vec<Gap<'a>>, Malformed> {
+    let mut gaps = Vec::new();
+    for raw in list(raw, "gaps")? {
+        let record = Record::parse(&GAP, raw, NonFinite::default())?;
+        let gap = Gap {
+            code: record.text("code").ok_or(Malformed("code"))?,
+            invocation_id: record.text("invocation_id"),
+            detail: record.text("detail"),
+        };
+        push_gap(&mut gaps, gap);
+    }
+    Ok(gaps)
+}
+
+/// Refuses a repeated invocation id and a cycle of parents.
+///
+/// # Errors
+/// The field at fault.
+pub fn check_tree<'r, 'a: 'r>(
+    invocations: impl Iterator<Item = &'r Record<'a>>,
+) -> Result<(), Malformed> {
+    let mut parents: HashMap<Cow<'a, str>, Option<Cow<'a, str>>> = HashMap::new();
+    for invocation in invocations {
+        let parent = invocation.text("parent_invocation_id");
+        if parents.insert(invocation.invocation_id(), parent).is_some() {
+            return Err(Malformed("invocation_id"));
+        }
+    }
+    let mut settled: HashSet<&str> = HashSet::new();
+    for id in parents.keys() {
+        let mut path: HashSet<&str> = HashSet::new();
+        let mut next = Some(&**id);
+        while let Some(id) = next.filter(|id| !settled.contains(id)) {
+            if !path.insert(id) {
+                return Err(Malformed("parent_invocation_id"));
+            }
+            next = parents.get(id).and_then(Option::as_deref);
+        }
+        settled.extend(path);
+    }
+    Ok(())
+}
+
+/// Reads `ng_verifier_invocations`; a malformed list counts as none.
+#[must_use]
+pub fn parse_verifiers<'a>(raw: Option<Raw<'a>>, non_finite: NonFinite<'_>) -> Vec<Record<'a>> {
+    let Ok(entries) = list(raw, "ng_verifier_invocations") else {
+        return Vec::new();
+    };
+    let parsed = entries.map(|raw| Record::parse(&VERIFIER, raw, non_finite));
+    parsed.collect::<Result<_, _>>().unwrap_or_default()
+}

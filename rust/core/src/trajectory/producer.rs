@@ -1,0 +1,205 @@
+//! A trajectory that the agent itself sent (contract, section 7).
+
+use std::borrow::Cow;
+
+use hashbrown::HashSet;
+
+use crate::json::Raw;
+use crate::observe::{
+    FieldType, INVOCATION, Malformed, NonFinite, Record, Schema, TOOL_CALL, check_tree, list,
+    parse_gaps,
+};
+use crate::value::Gap;
+
+use FieldType::{
+    Amount, Any, Count, Flag, Integer, ModelRef, Nested, Number, References, RequiredCount,
+    RequiredNumber, RequiredText, Status, Text, Word,
+};
+
+/// One model call of a trajectory.
+pub static MODEL_CALL: Schema = Schema {
+    kind: None,
+    fields: &[
+        ("model_call_id", Text),
+        ("started_at", Number),
+        ("completed_at", Number),
+        ("duration_ms", Amount),
+        ("request", Any),
+        ("response", Any),
+        ("response_metadata", Nested(&RESPONSE_METADATA)),
+        ("token_stats", Nested(&TOKEN_STATS)),
+    ],
+};
+
+static RESPONSE_METADATA: Schema = Schema {
+    kind: None,
+    fields: &[
+        ("response_id", Text),
+        ("model_ref", ModelRef),
+        ("model", Text),
+        ("dialect", Text),
+        ("status_code", Integer),
+        ("response_status", Text),
+        ("finish_reason", Text),
+        ("upstream_attempted", Flag),
+        ("response_source", Word(&["upstream", "local"])),
+        ("upstream_status_code", Integer),
+        ("local_response_reason", Text),
+        ("error_category", Text),
+        ("latency_ttft_ms", Amount),
+    ],
+};
+
+static TOKEN_STATS: Schema = Schema {
+    kind: None,
+    fields: &[
+        ("prompt_tokens", Count),
+        ("completion_tokens", Count),
+        ("reasoning_tokens", Count),
+        ("total_tokens", Count),
+        ("cached_tokens", Count),
+    ],
+};
+
+/// One turn of a trajectory.
+pub static TURN: Schema = Schema {
+    kind: None,
+    fields: &[
+        ("invocation_id", RequiredText),
+        ("task_id", Text),
+        ("rollout_id", Text),
+        ("turn_no", RequiredCount(1)),
+        ("timestamp", RequiredNumber),
+        ("question", Any),
+        ("answer", Any),
+        ("reasoning_content", Any),
+        ("resolved", Flag),
+        ("step_count", RequiredCount(0)),
+        ("model_calls", References),
+    ],
+};
+
+/// One tool call of a trajectory: as observed, with what came out of it.
+pub static EXECUTED: Schema = Schema {
+    kind: TOOL_CALL.kind,
+    fields: &[
+        ("invocation_id", RequiredText),
+        ("tool_call_id", RequiredText),
+        ("sandbox_id", Text),
+        ("tool_name", Text),
+        ("started_at", Number),
+        ("completed_at", Number),
+        ("duration_ms", Amount),
+        ("timing_source", Word(&["executor", "artifact", "harness"])),
+        (
+            "status",
+            Status(&[
+                "completed",
+                "failed",
+                "timeout",
+                "cancelled",
+                "incomplete",
+                "unknown",
+            ]),
+        ),
+        ("error_type", Text),
+        ("output", Any),
+    ],
+};
+
+/// A well-formed trajectory of the agent's.
+#[derive(Clone, Debug, Default)]
+pub struct Producer<'a> {
+    /// The task it says it is of.
+    pub task_id: Option<Cow<'a, str>>,
+    /// The rollout it says it is.
+    pub rollout_id: Option<Cow<'a, str>>,
+    /// Its parts, in its order; turns sorted.
+    pub invocations: Vec<Record<'a>>,
+    /// By timestamp, invocation id, turn number.
+    pub turns: Vec<Record<'a>>,
+    /// Model calls.
+    pub model_calls: Vec<Record<'a>>,
+    /// Tool calls.
+    pub tool_calls: Vec<Record<'a>>,
+    /// Gaps.
+    pub gaps: Vec<Gap<'a>>,
+}
+
+impl<'a> Producer<'a> {
+    /// Reads a trajectory.
+    ///
+    /// # Errors
+    /// Any rule that it breaks makes the whole of it malformed.
+    pub fn parse(raw: Raw<'a>, non_finite: NonFinite<'_>) -> Result<Self, Malformed> {
+        if !raw.is_object() {
+            return Err(Malformed("ng_trajectory"));
+        }
+        let text = |name: &'static str| match raw.get(name).filter(|value| !value.is_null()) {
+            None => Ok(None),
+            Some(value) => value.as_str().map(Some).ok_or(Malformed(name)),
+        };
+        let records = |name: &'static str, schema: &'static Schema| {
+            let records = list(raw.get(name), name)?;
+            records
+                .map(|raw| Record::parse(schema, raw, non_finite))
+                .collect::<Result<Vec<_>, _>>()
+        };
+        let mut producer = Self {
+            task_id: text("task_id")?,
+            rollout_id: text("rollout_id")?,
+            invocations: records("invocations", &INVOCATION)?,
+            turns: records("turns", &TURN)?,
+            model_calls: records("model_calls", &MODEL_CALL)?,
+            tool_calls: records("tool_calls", &EXECUTED)?,
+            gaps: parse_gaps(raw.get("gaps"))?,
+        };
+        check_tree(producer.invocations.iter())?;
+        producer.check_unique()?;
+        producer.turns.sort_by(|left, right| {
+            let number = |turn: &Record<'_>, name| turn.number(name).unwrap_or(0.0);
+            number(left, "timestamp")
+                .total_cmp(&number(right, "timestamp"))
+                .then_with(|| left.invocation_id().cmp(&right.invocation_id()))
+                .then_with(|| number(left, "turn_no").total_cmp(&number(right, "turn_no")))
+        });
+        Ok(producer)
+    }
+
+    fn check_unique(&self) -> Result<(), Malformed> {
+        let mut ids = HashSet::new();
+        for call in &self.model_calls {
+            if let Some(id) = call.text("model_call_id").filter(|id| !id.is_empty())
+                && !ids.insert(id)
+            {
+                return Err(Malformed("model_call_id"));
+            }
+        }
+        let mut numbers = HashSet::new();
+        for turn in &self.turns {
+            let number = turn.number("turn_no").unwrap_or(0.0).to_bits();
+            if !numbers.insert((turn.invocation_id(), number)) {
+                return Err(Malformed("turn_no"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The fields in which it says it is another rollout than ours, comma-joined.
+    #[must_use]
+    pub fn mismatch(&self, task_id: Option<&str>, rollout_id: &str) -> Option<String> {
+        let differs = |theirs: &Option<Cow<'_, str>>, ours: Option<&str>| {
+            theirs.as_deref().is_some_and(|theirs| Some(theirs) != ours)
+        };
+        let fields = [
+            ("task_id", differs(&self.task_id, task_id)),
+            ("rollout_id", differs(&self.rollout_id, Some(rollout_id))),
+        ];
+        let names: Vec<_> = fields
+            .iter()
+            .filter(|(_, differs)| *differs)
+            .map(|(name, _)| *name)
+            .collect();
+        (!names.is_empty()).then(|| names.join(","))
+    }
+}

@@ -1,0 +1,436 @@
+//! Turns: one for each owned call that holds a decision (contract, section 8).
+//!
+//! Responses and Chat need no new content, so they are selected here, by slices. Messages
+//! need a converter: [`TurnPlan::jobs`] says which distinct values it must take, each
+//! once, and [`TurnPlan::finish`] puts what came of them into the turns.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+
+use crate::call::{CallRecord, list_ids};
+use crate::content::{Decision, Item, is_empty, item_kind};
+use crate::intern::{Blob, Interner, SharedId};
+use crate::json::{Kind, Raw, write_str};
+use crate::value::{Gap, Value, push_gap};
+
+/// What a converter is to take.
+#[derive(Clone, Debug)]
+pub enum Job<'a> {
+    /// A request's `system`.
+    System(SharedId),
+    /// One entry of `messages`.
+    Message(SharedId),
+    /// A response's `content`, a list.
+    Content(Value<'a>),
+}
+
+/// What a converter made of it.
+#[derive(Clone, Debug)]
+pub enum Outcome {
+    /// The items of a system prompt or a message.
+    Items(Vec<SharedId>),
+    /// A response's answer, reasoning (none where there is none) and tool calls.
+    Decided {
+        /// The answer's items.
+        answer: Vec<SharedId>,
+        /// The reasoning items.
+        reasoning: Option<Vec<SharedId>>,
+        /// How many tool calls the answer makes.
+        tool_calls: usize,
+    },
+    /// It could not be converted: the type of the first block at fault.
+    Unconverted(String),
+}
+
+/// Who owns a turn.
+#[derive(Clone, Debug)]
+pub struct Owner<'a> {
+    /// The call: an index.
+    pub call: usize,
+    /// The invocation's id.
+    pub invocation_id: Cow<'a, str>,
+}
+
+/// The turns to be made, and the jobs they wait for.
+#[derive(Debug, Default)]
+pub struct TurnPlan<'a> {
+    owners: Vec<Owner<'a>>,
+    /// Per turn: its jobs, where its dialect needs a converter.
+    waits: Vec<Option<Waits>>,
+    /// The distinct jobs, in the order of their outcomes.
+    pub jobs: Vec<Job<'a>>,
+}
+
+#[derive(Debug)]
+struct Waits {
+    system: Option<usize>,
+    messages: Vec<usize>,
+    content: usize,
+}
+
+/// A turn's content.
+struct Content<'a> {
+    question: Value<'a>,
+    answer: Value<'a>,
+    reasoning: Value<'a>,
+    tool_calls: usize,
+    unconverted: Option<String>,
+}
+
+impl<'a> TurnPlan<'a> {
+    /// Plans the turns of calls that hold a decision; `owners` in call order.
+    #[must_use]
+    pub fn new(
+        owners: Vec<Owner<'a>>,
+        calls: &[CallRecord<'a>],
+        shared: &mut Interner<'a>,
+    ) -> Self {
+        let mut plan = Self {
+            owners,
+            ..Self::default()
+        };
+        let mut known: HashMap<(bool, SharedId), usize> = HashMap::new();
+        for at in 0..plan.owners.len() {
+            let call = &calls[plan.owners[at].call];
+            let Some(Decision::Blocks { content, .. }) = &call.decision else {
+                plan.waits.push(None);
+                continue;
+            };
+            let system = call.asked("system").and_then(|system| match system {
+                Value::Shared(id) => Some(*id),
+                Value::Raw(raw) if !is_empty(*raw) => Some(shared.intern(*raw)),
+                _ => None,
+            });
+            let mut job = |is_system: bool, id: SharedId| {
+                *known.entry((is_system, id)).or_insert_with(|| {
+                    plan.jobs.push(if is_system {
+                        Job::System(id)
+                    } else {
+                        Job::Message(id)
+                    });
+                    plan.jobs.len() - 1
+                })
+            };
+            let system = system.map(|id| job(true, id));
+            let messages = call.asked("messages").and_then(list_ids);
+            let messages = messages.into_iter().flat_map(|ids| ids.iter());
+            let messages = messages.map(|id| job(false, *id)).collect();
+            plan.jobs.push(Job::Content(content.clone()));
+            plan.waits.push(Some(Waits {
+                system,
+                messages,
+                content: plan.jobs.len() - 1,
+            }));
+        }
+        plan
+    }
+
+    /// The turns as values, and the gaps of those that could not be converted.
+    #[must_use]
+    pub fn finish(
+        &self,
+        calls: &[CallRecord<'a>],
+        outcomes: &[Outcome],
+        shared: &mut Interner<'a>,
+        ids: (Option<&str>, &str),
+        resolved: Option<bool>,
+    ) -> (Vec<Value<'a>>, Vec<Gap<'a>>) {
+        let mut gaps = Vec::new();
+        let mut turns = Vec::with_capacity(self.owners.len());
+        let mut progress: HashMap<&str, (i128, usize)> = HashMap::new();
+        let mut typed = Typed::default();
+        for (at, (owner, waits)) in self.owners.iter().zip(&self.waits).enumerate() {
+            let call = &calls[owner.call];
+            let content = match (waits, &call.decision) {
+                (Some(waits), Some(Decision::Blocks { content, tool_uses })) => {
+                    converted(waits, outcomes).unwrap_or_else(|unconverted| Content {
+                        question: raw_question(call),
+                        answer: content.clone(),
+                        reasoning: Value::Null,
+                        tool_calls: *tool_uses,
+                        unconverted: Some(unconverted),
+                    })
+                }
+                (_, Some(decision)) => selected(call, decision, shared, &mut typed),
+                _ => continue,
+            };
+            if let Some(detail) = content.unconverted {
+                let gap = Gap {
+                    code: Cow::Borrowed("turn_content_unconverted"),
+                    invocation_id: Some(owner.invocation_id.clone()),
+                    detail: Some(Cow::Owned(detail)),
+                };
+                push_gap(&mut gaps, gap);
+            }
+            let (turn_no, steps) = progress.entry(&owner.invocation_id).or_insert((0, 0));
+            *turn_no += 1;
+            let last = at + 1 == self.owners.len();
+            let resolved = resolved.filter(|_| last).map_or(Value::Null, Value::Bool);
+            let reference = Value::object([
+                ("model_call_id", Value::text(call.model_call_id.clone())),
+                (
+                    "model_ref",
+                    call.model_ref
+                        .as_ref()
+                        .map_or(Value::Null, |m| m.to_value()),
+                ),
+                ("response_id", Value::text(call.response_id.clone())),
+            ]);
+            turns.push(Value::object([
+                ("invocation_id", Value::Str(owner.invocation_id.clone())),
+                (
+                    "task_id",
+                    Value::text(ids.0.map(|id| Cow::Owned(id.to_owned()))),
+                ),
+                ("rollout_id", Value::Str(Cow::Owned(ids.1.to_owned()))),
+                ("turn_no", Value::Int(*turn_no)),
+                ("timestamp", timestamp(call)),
+                ("question", content.question),
+                ("answer", content.answer),
+                ("reasoning_content", content.reasoning),
+                ("resolved", resolved),
+                ("step_count", Value::Int(*steps as i128)),
+                ("model_calls", Value::Array(vec![reference])),
+            ]));
+            *steps += content.tool_calls;
+        }
+        (turns, gaps)
+    }
+
+    /// How many turns each invocation has, by its id.
+    #[must_use]
+    pub fn counts(&self) -> HashMap<&str, usize> {
+        let mut counts = HashMap::new();
+        for owner in &self.owners {
+            *counts.entry(&*owner.invocation_id).or_default() += 1;
+        }
+        counts
+    }
+}
+
+/// The content of one call's turn, for who has no converter to wait for.
+///
+/// # Errors
+/// The call's decision needs a converter.
+pub fn content_of<'a>(
+    call: &CallRecord<'a>,
+    shared: &mut Interner<'a>,
+) -> Option<(Value<'a>, Value<'a>, Value<'a>, usize)> {
+    let decision = call.decision.as_ref()?;
+    if matches!(decision, Decision::Blocks { .. }) {
+        return None;
+    }
+    let content = selected(call, decision, shared, &mut Typed::default());
+    Some((
+        content.question,
+        content.answer,
+        content.reasoning,
+        content.tool_calls,
+    ))
+}
+
+fn timestamp<'a>(call: &CallRecord<'a>) -> Value<'a> {
+    let can_be = |raw: &Raw<'a>| raw.as_f64().is_some_and(|n| n.is_finite() && n >= 0.0);
+    let known = call
+        .started_at
+        .filter(can_be)
+        .or(call.completed_at.filter(can_be));
+    known.map_or(Value::Float(0.0), Value::Raw)
+}
+
+/// A turn of converted messages, or the first block that could not be.
+fn converted<'a>(waits: &Waits, outcomes: &[Outcome]) -> Result<Content<'a>, String> {
+    let mut question = Vec::new();
+    for job in waits.system.iter().chain(&waits.messages) {
+        match &outcomes[*job] {
+            Outcome::Items(items) => question.extend_from_slice(items),
+            Outcome::Unconverted(kind) => return Err(kind.clone()),
+            Outcome::Decided { .. } => {}
+        }
+    }
+    match &outcomes[waits.content] {
+        Outcome::Decided {
+            answer,
+            reasoning,
+            tool_calls,
+        } => Ok(Content {
+            question: Value::SharedList(question.into()),
+            answer: Value::SharedList(answer.as_slice().into()),
+            reasoning: reasoning.as_ref().map_or(Value::Null, |items| {
+                Value::SharedList(items.as_slice().into())
+            }),
+            tool_calls: *tool_calls,
+            unconverted: None,
+        }),
+        Outcome::Unconverted(kind) => Err(kind.clone()),
+        Outcome::Items(_) => Err("unknown".to_owned()),
+    }
+}
+
+/// What was asked, as it came: the system prompt as a message, then the messages.
+fn raw_question<'a>(call: &CallRecord<'a>) -> Value<'a> {
+    let mut question = Vec::new();
+    let system = call.asked("system").filter(|system| match system {
+        Value::Raw(raw) => !is_empty(*raw),
+        _ => true,
+    });
+    if let Some(system) = system {
+        question.push(Value::object([
+            ("role", Value::Str(Cow::Borrowed("system"))),
+            ("content", system.clone()),
+        ]));
+    }
+    match call.asked("messages") {
+        Some(messages) => match list_ids(messages) {
+            Some(ids) if question.is_empty() => return Value::SharedList(Arc::clone(ids)),
+            Some(ids) => question.extend(ids.iter().map(|id| Value::Shared(*id))),
+            None => {}
+        },
+        None => {}
+    }
+    Value::Array(question)
+}
+
+/// A turn of Responses or Chat.
+fn selected<'a>(
+    call: &CallRecord<'a>,
+    decision: &Decision<'a>,
+    shared: &mut Interner<'a>,
+    typed: &mut Typed,
+) -> Content<'a> {
+    match decision {
+        Decision::Choice {
+            answer,
+            reasoning,
+            tool_calls,
+        } => Content {
+            question: call.asked("messages").cloned().unwrap_or(Value::Null),
+            answer: answer.clone(),
+            reasoning: reasoning.clone(),
+            tool_calls: *tool_calls,
+            unconverted: None,
+        },
+        Decision::Output(items) => {
+            let of =
+                |wanted: &dyn Fn(Item) -> bool, shared: &mut Interner<'a>, typed: &mut Typed| {
+                    let chosen = items.iter().filter(|(_, item)| wanted(*item));
+                    chosen
+                        .map(|(id, item)| typed.item(*id, *item, shared))
+                        .collect::<Vec<_>>()
+                };
+            let answer = of(&|item| item != Item::Reasoning, shared, typed);
+            let reasoning = of(&|item| item == Item::Reasoning, shared, typed);
+            let list = |ids: Vec<SharedId>| Value::SharedList(ids.into());
+            Content {
+                question: typed.question(call, shared),
+                answer: list(answer),
+                reasoning: if reasoning.is_empty() {
+                    Value::Null
+                } else {
+                    list(reasoning)
+                },
+                tool_calls: items
+                    .iter()
+                    .filter(|(_, item)| *item == Item::FunctionCall)
+                    .count(),
+                unconverted: None,
+            }
+        }
+        Decision::Blocks { content, tool_uses } => Content {
+            question: raw_question(call),
+            answer: content.clone(),
+            reasoning: Value::Null,
+            tool_calls: *tool_uses,
+            unconverted: None,
+        },
+    }
+}
+
+/// Responses items with their type, each made once.
+#[derive(Debug, Default)]
+struct Typed {
+    kinds: HashMap<SharedId, Item>,
+    made: HashMap<SharedId, SharedId>,
+    messages: HashMap<(&'static str, SharedId), SharedId>,
+}
+
+impl Typed {
+    fn item(&mut self, id: SharedId, item: Item, shared: &mut Interner<'_>) -> SharedId {
+        if item == Item::Untyped {
+            *self
+                .made
+                .entry(id)
+                .or_insert_with(|| shared.add(Blob::Typed(id)))
+        } else {
+            id
+        }
+    }
+
+    fn kind(&mut self, id: SharedId, shared: &Interner<'_>) -> Item {
+        *self.kinds.entry(id).or_insert_with(|| {
+            let (mut kind, mut role) = (Raw::NULL, Raw::NULL);
+            for (key, value) in shared.raw(id).into_iter().flat_map(Raw::members) {
+                if key.is_str("type") {
+                    kind = value;
+                } else if key.is_str("role") {
+                    role = value;
+                }
+            }
+            item_kind(kind, role)
+        })
+    }
+
+    /// A message with one text, made of what stands in the request.
+    fn message<'a>(
+        &mut self,
+        role: &'static str,
+        content: Raw<'a>,
+        shared: &mut Interner<'a>,
+    ) -> SharedId {
+        let content = shared.intern(content);
+        *self.messages.entry((role, content)).or_insert_with(|| {
+            let mut text = b"{\"type\":\"message\",\"role\":".to_vec();
+            write_str(&mut text, role);
+            text.extend_from_slice(b",\"content\":");
+            text.extend_from_slice(shared.raw(content).unwrap_or(Raw::NULL).bytes());
+            text.push(b'}');
+            shared.add(Blob::Text(text.into()))
+        })
+    }
+
+    fn question<'a>(&mut self, call: &CallRecord<'a>, shared: &mut Interner<'a>) -> Value<'a> {
+        let raw = |value: Option<&Value<'a>>, shared: &Interner<'a>| match value {
+            Some(Value::Raw(raw) | Value::Parted(raw, _)) => Some(*raw),
+            Some(Value::Shared(id)) => shared.raw(*id),
+            _ => None,
+        };
+        let input = call.asked("input");
+        let text = raw(input, shared);
+        let instructions = raw(call.asked("instructions"), shared).filter(|raw| !is_empty(*raw));
+        let system = instructions.map(|raw| self.message("system", raw, shared));
+        let mut question: Vec<SharedId> = system.into_iter().collect();
+        match input.and_then(list_ids) {
+            Some(ids) => {
+                let before = question.len();
+                for id in ids.iter() {
+                    let kind = self.kind(*id, shared);
+                    question.push(self.item(*id, kind, shared));
+                }
+                if before == 0 && question[..] == ids[..] {
+                    return input.cloned().unwrap_or(Value::Null);
+                }
+            }
+            None if question.is_empty() => return Value::raw(text),
+            None => match text {
+                Some(text) if text.kind() == Kind::String => {
+                    question.push(self.message("user", text, shared));
+                }
+                Some(text) if !text.is_null() => question.push(shared.intern(text)),
+                _ => {}
+            },
+        }
+        Value::SharedList(question.into())
+    }
+}
