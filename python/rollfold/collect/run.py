@@ -41,6 +41,9 @@ FIRST_RETRY_S: Final = 0.5
 
 LONGEST_RETRY_S: Final = 30.0
 
+DONE: Final = Attempts(succeeded=True)
+"""What is kept of every rollout that an earlier part of the run finished."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class CollectOptions:
@@ -249,6 +252,8 @@ class Collector:
                 self.summary.note_open(
                     rollout_key(row) or "", agent_of(row) or "", "failures", kind
                 )
+            if attempts.succeeded and not attempts.lost:
+                self._rollouts[rollout_key(row) or ""] = DONE
         return lost
 
     def _todo(self, plan: Plan) -> Iterator[dict[str, Any]]:
@@ -289,6 +294,7 @@ class Collector:
             if late is not None:
                 await self._append(self.paths.late, late, self._records.encode)
                 self.summary.notes.append(f"{self.paths.late}: calls of {name_of(row)} came late")
+            self._rollouts.pop(rollout_key(row) or "", None)  # done: nobody will ask again
             return Outcome(row, record, None, sent.seconds)
         attempts, attempt = self._attempts(row), identity.attempt_index(row)
         if reply == NEVER_STARTED:

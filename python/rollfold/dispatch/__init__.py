@@ -225,7 +225,7 @@ class RunExamples(
 
     def __del__(self) -> None:
         loop = self._loop
-        if loop is None or loop.is_closed() or not self._engine.is_started:
+        if loop is None or loop.is_closed() or self._engine.is_over or not self._engine.is_started:
             return
         with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
             if asyncio._get_running_loop() is loop:  # noqa: SLF001 (None instead of an exception)

@@ -162,6 +162,15 @@ class Engine:
         return self._loop is not None
 
     @property
+    def is_over(self) -> bool:
+        """Whether nothing is left to run, to deliver or to clean up."""
+        return self._closed or (
+            self._exhausted
+            and self._cleanup is None
+            and not (self._ahead or self._ready or self._busy())
+        )
+
+    @property
     def running(self) -> int:
         """Rows that are being sent now."""
         return len(self._sending)
