@@ -7,6 +7,7 @@ use rollfold_core::error::Error;
 use rollfold_core::json::{Kind, Raw};
 use rollfold_core::pack::{self, Form, MAX_UNPACKED, Unpacked, form_of};
 
+use super::fresh_bytes::fresh_bytes;
 use super::json::{Builder, serialize};
 
 fn refused(error: &Error) -> PyErr {
@@ -34,8 +35,14 @@ fn unpack_json<'py>(
     packed: &[u8],
     max_bytes: u64,
 ) -> PyResult<Bound<'py, PyBytes>> {
-    let full = py.detach(|| pack::unpack_json(packed, max_bytes));
-    Ok(PyBytes::new(py, &full.map_err(|error| refused(&error))?))
+    let (unpacked, len) = py
+        .detach(|| {
+            let unpacked = Unpacked::read(packed, max_bytes)?;
+            let len = unpacked.full_len()?;
+            Ok((unpacked, len))
+        })
+        .map_err(|error| refused(&error))?;
+    fresh_bytes(py, len, |slots| unpacked.write(slots))
 }
 
 #[pyfunction]

@@ -2,9 +2,10 @@
 
 use std::borrow::Cow;
 
-use super::nodes::{MARK, Node, Shortest, walk};
+use super::nodes::{MARK, Node, Shortest, index, walk};
 use crate::error::{Error, Result};
 use crate::json::{FaultKind, MAX_RECORD_DEPTH, Raw, Scanner, check_utf8, skip_blanks};
+use crate::sink::Sink;
 
 /// The size up to which a record is unpacked unless the caller says otherwise: nested
 /// references can make a short line stand for any length.
@@ -35,6 +36,8 @@ pub struct Unpacked<'a> {
     segments: Vec<Segment>,
     /// The parts, then the record.
     bodies: Vec<Body>,
+    /// For each body the one that it is another name of, which is most often itself.
+    aliases: Vec<u32>,
     slices: Vec<Raw<'a>>,
     limit: u64,
     /// Sum of what the bodies take where parts are shared.
@@ -64,8 +67,8 @@ pub fn is_packed(line: &[u8]) -> bool {
 /// What is wrong with the packed text and where; a record of more than `limit` bytes.
 pub fn unpack_json(packed: &[u8], limit: u64) -> Result<Vec<u8>> {
     let unpacked = Unpacked::read(packed, limit)?;
-    let mut out = Vec::new();
-    unpacked.write(&mut out)?;
+    let mut out = Vec::with_capacity(unpacked.full_len()?);
+    unpacked.write(&mut out);
     Ok(out)
 }
 
@@ -82,6 +85,7 @@ impl<'a> Unpacked<'a> {
             text: packed,
             segments: Vec::new(),
             bodies: Vec::with_capacity(slices.len()),
+            aliases: Vec::with_capacity(slices.len()),
             slices: Vec::new(),
             limit,
             shared_len: 0,
@@ -89,6 +93,11 @@ impl<'a> Unpacked<'a> {
         let mut nodes = Vec::new();
         for (number, slice) in slices.iter().enumerate() {
             let body = unpacked.compile(*slice, number, &mut nodes)?;
+            let alias = match unpacked.segments[body.segments.0..body.segments.1] {
+                [Segment::Parts { first, .. }] => unpacked.aliases[first as usize],
+                _ => index(number),
+            };
+            unpacked.aliases.push(alias);
             unpacked.bodies.push(body);
         }
         unpacked.slices.append(&mut slices);
@@ -107,15 +116,13 @@ impl<'a> Unpacked<'a> {
     }
 
     /// Size of the full text.
-    #[must_use]
-    pub fn len(&self) -> u64 {
-        self.bodies.last().map_or(0, |body| body.len)
-    }
-
-    /// Never: a record is a value.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
+    ///
+    /// # Errors
+    /// It is larger than the limit.
+    pub fn full_len(&self) -> Result<usize> {
+        let len = self.bodies.last().map_or(0, |body| body.len);
+        self.check_size(len)?;
+        Ok(usize::try_from(len).unwrap_or(usize::MAX))
     }
 
     /// Refuses what would be too large.
@@ -133,48 +140,38 @@ impl<'a> Unpacked<'a> {
         })
     }
 
-    /// Appends the full text.
-    ///
-    /// # Errors
-    /// It would be larger than the limit.
-    pub fn write(&self, out: &mut Vec<u8>) -> Result<()> {
-        self.check_size(self.len())?;
-        out.reserve(usize::try_from(self.len()).unwrap_or(usize::MAX));
-        let record = self.bodies.len() - 1;
-        // Where each part was written first: from there it is copied whole.
-        let mut written = vec![usize::MAX; self.bodies.len()];
-        let mut stack = vec![Frame::of(self, record, out)];
+    /// Writes the full text, of which [`Self::full_len`] tells the size.
+    pub fn write(&self, out: &mut impl Sink) {
+        // Every body but an alias writes text of its own, so the work is in proportion to
+        // the output; its source is small and stays in the processor's cache.
+        let record = self.aliases[self.bodies.len() - 1];
+        let mut stack = vec![Frame::of(&self.bodies[record as usize])];
         while let Some(frame) = stack.last_mut() {
             if frame.next_part < frame.last_part {
-                let part = frame.next_part as usize;
-                if !frame.first_of_run {
-                    out.push(b',');
-                }
-                frame.first_of_run = false;
+                let part = self.aliases[frame.next_part as usize] as usize;
                 frame.next_part += 1;
-                let at = written[part];
-                if at == usize::MAX {
-                    stack.push(Frame::of(self, part, out));
-                } else {
-                    let len = usize::try_from(self.bodies[part].len).unwrap_or(usize::MAX);
-                    out.extend_from_within(at..at + len);
+                if std::mem::replace(&mut frame.follows, true) {
+                    out.put_byte(b',');
+                }
+                let body = &self.bodies[part];
+                match self.segments[body.segments.0..body.segments.1] {
+                    [Segment::Text(start, end)] => out.put(&self.text[start..end]),
+                    _ => stack.push(Frame::of(body)),
                 }
             } else if frame.segment < frame.end {
                 match self.segments[frame.segment] {
-                    Segment::Text(start, end) => out.extend_from_slice(&self.text[start..end]),
+                    Segment::Text(start, end) => out.put(&self.text[start..end]),
                     Segment::Parts { first, count } => {
                         frame.next_part = first;
                         frame.last_part = first + count;
-                        frame.first_of_run = true;
+                        frame.follows = false;
                     }
                 }
                 frame.segment += 1;
             } else {
-                written[frame.body] = frame.start;
                 stack.pop();
             }
         }
-        Ok(())
     }
 
     fn compile(&mut self, slice: Raw<'_>, number: usize, nodes: &mut Vec<Node>) -> Result<Body> {
@@ -268,26 +265,23 @@ const TOO_DEEP: &str = "unpacks to something nested too deep";
 const ESCAPED_DOLLAR: usize = 6;
 
 struct Frame {
-    body: usize,
-    start: usize,
     segment: usize,
     end: usize,
     next_part: u32,
     last_part: u32,
-    first_of_run: bool,
+    /// Whether the next part comes after another of its run.
+    follows: bool,
 }
 
 impl Frame {
-    fn of(unpacked: &Unpacked<'_>, body: usize, out: &[u8]) -> Self {
-        let (segment, end) = unpacked.bodies[body].segments;
+    fn of(body: &Body) -> Self {
+        let (segment, end) = body.segments;
         Self {
-            body,
-            start: out.len(),
             segment,
             end,
             next_part: 0,
             last_part: 0,
-            first_of_run: true,
+            follows: false,
         }
     }
 }
