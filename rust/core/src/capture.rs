@@ -14,6 +14,22 @@ use crate::value::{Gap, Key, Members, Value};
 /// How many unreadable records are remembered with their reason.
 const TOLD: usize = 8;
 
+/// The codes of a capture's gaps, in their order.
+pub const GAP_ORDER: [&str; 12] = [
+    "model_call_capture_no_records",
+    "model_call_capture_records_unreadable",
+    "model_call_capture_incomplete",
+    "model_call_capture_unreadable",
+    "model_call_capture_not_quiescent",
+    "model_call_capture_lock_unavailable",
+    "model_call_duplicate",
+    "model_call_capture_late_records",
+    "model_call_capture_stale_records",
+    "rollout_identity_conflict",
+    "rollout_interrupted",
+    "agent_observation_join_failed",
+];
+
 /// What a capture's text holds.
 #[derive(Debug, Default)]
 pub struct Capture<'a> {
@@ -100,7 +116,6 @@ pub struct Circumstances {
 pub fn gaps<'a>(
     capture: &Capture<'a>,
     facts: Circumstances,
-    late: usize,
     identity_conflict: Option<Cow<'a, str>>,
 ) -> Vec<Gap<'a>> {
     let mut gaps = Vec::new();
@@ -129,7 +144,6 @@ pub fn gaps<'a>(
     for id in &capture.duplicates {
         add(true, "model_call_duplicate", Some(id.clone()));
     }
-    add(late > 0, "model_call_capture_late_records", count(late));
     add(
         capture.stale > 0,
         "model_call_capture_stale_records",

@@ -10,7 +10,7 @@ use crate::exchange::model_ref_name;
 use crate::json::{Kind, Raw};
 use crate::observe::{Field, Record};
 use crate::usage::{Count, Usage};
-use crate::value::{Key, Members, Value};
+use crate::value::{Key, Value};
 
 /// A trajectory's model calls.
 #[derive(Debug, Default)]
@@ -176,33 +176,4 @@ fn merge_stand_in<'a>(own: &mut CallRecord<'a>, call: &CallRecord<'a>) {
     ours.tokens_reasoning = theirs.tokens_reasoning.or(ours.tokens_reasoning);
     ours.tokens_total = theirs.tokens_total.or(ours.tokens_total);
     ours.cached_tokens = theirs.cached_tokens.or(ours.cached_tokens);
-}
-
-/// Whether one of the agent's own calls without an id is a captured one that an earlier
-/// enrichment put there: the same but for the bodies, which only the trajectory holds.
-#[must_use]
-pub fn came_from<'a>(own: &Record<'a>, captured: &Value<'a>) -> bool {
-    let Value::Object(captured) = captured else {
-        return false;
-    };
-    let Value::Object(own) = own.to_value(true) else {
-        return false;
-    };
-    let kept = |members: &Members<'a>| {
-        let kept = members
-            .iter()
-            .filter(|(key, _)| !key.is("request") && !key.is("response"));
-        Value::Object(kept.cloned().collect())
-    };
-    same(&kept(&own), &kept(captured))
-}
-
-fn same(left: &Value<'_>, right: &Value<'_>) -> bool {
-    let nothing = crate::intern::Interner::default();
-    let text = |value: &Value<'_>| {
-        let mut text = Vec::new();
-        crate::render::render(value, &nothing, &mut text);
-        text
-    };
-    text(left) == text(right)
 }

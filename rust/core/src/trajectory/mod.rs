@@ -2,6 +2,7 @@
 //! one trajectory (contract, section 7).
 
 mod calls;
+pub mod came_from;
 mod producer;
 mod tools;
 

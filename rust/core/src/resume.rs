@@ -1,0 +1,162 @@
+//! Enriching again: what an earlier enrichment left, and what of it stays (contract,
+//! section 5).
+
+use std::borrow::Cow;
+
+use hashbrown::{HashMap, HashSet};
+
+use crate::call::CallRecord;
+use crate::capture::GAP_ORDER;
+use crate::json::{Kind, Raw};
+use crate::observe::{Bundle, INVOCATION, JOIN_GAPS};
+use crate::render::render;
+use crate::trajectory::{Producer, came_from};
+use crate::value::{Gap, Key, Members, Value};
+
+const LATE: &str = "model_call_capture_late_records";
+
+/// Codes of gaps that an enrichment writes into a trajectory, beside those of the capture
+/// and the join; the two that cannot be found out again are not among them.
+const PROJECTED: [&str; 9] = [
+    "agent_observations_invalid",
+    "tool_call_output_ambiguous",
+    "turn_content_unconverted",
+    "model_calls_unavailable",
+    "turns_unavailable",
+    "conversation_unavailable",
+    "trajectory_projection_failed",
+    "compaction_model_call_match_ambiguous",
+    "compaction_model_call_join_failed",
+];
+
+/// A capture that a result holds already.
+#[derive(Clone, Debug)]
+pub struct Held<'a> {
+    members: Vec<(Raw<'a>, Raw<'a>)>,
+    ids: HashSet<Cow<'a, str>>,
+}
+
+impl<'a> Held<'a> {
+    /// Reads `ng_model_call_capture`; none where it is no object.
+    #[must_use]
+    pub fn parse(raw: Raw<'a>) -> Option<Self> {
+        if !raw.is_object() {
+            return None;
+        }
+        let calls = raw.get("calls");
+        let ids = calls.into_iter().flat_map(Raw::elements);
+        let ids = ids
+            .filter_map(|call| call.get("model_call_id")?.as_str())
+            .collect();
+        Some(Self {
+            members: raw.members().collect(),
+            ids,
+        })
+    }
+
+    /// Whether it knows more than the files: how many records they have and it has not.
+    #[must_use]
+    pub fn outlives(&self, calls: &[CallRecord<'_>], has_files: bool) -> Option<usize> {
+        if !has_files {
+            return Some(0);
+        }
+        let present = crate::fold::ids(calls);
+        if self.ids.iter().all(|id| present.contains(&**id)) {
+            return None;
+        }
+        let known = |call: &&CallRecord<'_>| {
+            call.model_call_id
+                .as_ref()
+                .is_some_and(|id| self.ids.contains(id))
+        };
+        Some(calls.iter().filter(|call| !known(call)).count())
+    }
+
+    /// The capture as it stays: with the gap of late records at its place, where there
+    /// are any.
+    #[must_use]
+    pub fn with_late_records(&self, late: usize) -> Value<'a> {
+        let mut members: Members<'a> = Vec::new();
+        let mut gaps: Vec<Value<'a>> = Vec::new();
+        let mut codes: Vec<Cow<'a, str>> = Vec::new();
+        for (key, value) in &self.members {
+            if !key.is_str("gaps") {
+                members.push((Key::Raw(*key), Value::Raw(*value)));
+                continue;
+            }
+            for gap in value.elements() {
+                let code = gap.get("code").and_then(Raw::as_str).unwrap_or_default();
+                if code != LATE {
+                    codes.push(code);
+                    gaps.push(Value::Raw(gap));
+                }
+            }
+        }
+        if late > 0 {
+            let rank = |code: &str| GAP_ORDER.iter().position(|known| *known == code);
+            let place = codes.iter().position(|code| rank(code) > rank(LATE));
+            let gap = Gap::new(LATE, Some(Cow::Owned(format!("count={late}"))));
+            gaps.insert(place.unwrap_or(gaps.len()), gap.to_capture_value());
+        }
+        if !gaps.is_empty() {
+            members.push((Key::Name("gaps"), Value::Array(gaps)));
+        }
+        Value::Object(members)
+    }
+}
+
+/// What the agent itself sent, of a trajectory that an earlier enrichment merged into.
+///
+/// Invocations equal to those of the observations, and calls without an id equal to those
+/// of the capture that the result holds, are ours; so are the gaps that we write.
+#[must_use]
+pub fn without_ours<'a>(
+    mut producer: Producer<'a>,
+    observations: Option<&Bundle<'a>>,
+    capture: Option<Raw<'a>>,
+) -> Producer<'a> {
+    let text = |value: &Value<'a>| {
+        let mut text = Vec::new();
+        render(value, &crate::intern::Interner::default(), &mut text);
+        text
+    };
+    if let Some(bundle) = observations {
+        let observed: HashSet<Vec<u8>> = bundle
+            .of(&INVOCATION)
+            .map(|record| text(&record.to_value(false)))
+            .collect();
+        producer
+            .invocations
+            .retain(|record| !observed.contains(&text(&record.to_value(true))));
+    }
+    let calls = capture.and_then(|capture| capture.get("calls"));
+    let mut captured: HashMap<Vec<u8>, usize> = HashMap::new();
+    for call in calls.into_iter().flat_map(Raw::elements) {
+        let has_id = call
+            .get("model_call_id")
+            .is_some_and(|id| id.kind() == Kind::String);
+        if !has_id {
+            *captured.entry(came_from::captured_key(call)).or_default() += 1;
+        }
+    }
+    producer.model_calls.retain(|record| {
+        if record
+            .text("model_call_id")
+            .is_some_and(|id| !id.is_empty())
+        {
+            return true;
+        }
+        match captured.get_mut(&came_from::own_key(record)) {
+            Some(left) if *left > 0 => {
+                *left -= 1;
+                false
+            }
+            _ => true,
+        }
+    });
+    producer.gaps.retain(|gap| {
+        let code = &*gap.code;
+        !(PROJECTED.contains(&code) || JOIN_GAPS.contains(&code) || GAP_ORDER.contains(&code))
+    });
+    producer
+}
