@@ -21,6 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import figures
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -53,13 +55,16 @@ class Connection:
         self.port = port
 
     async def open(self) -> None:
+        """Connect."""
         self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self.port)
 
     async def send(self, path: str, body: bytes) -> None:
+        """Send a POST."""
         head = f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n"
         self.writer.write(head.encode() + body)
 
     async def answer(self) -> bytes:
+        """Return the body of an answer that says its length."""
         head = await self.reader.readuntil(b"\r\n\r\n")
         at = head.lower().index(b"content-length:")
         return await self.reader.readexactly(int(head[at + 15 :].split(b"\r\n", 1)[0]))
@@ -77,6 +82,7 @@ class Connection:
                 return first, size
 
     def close(self) -> None:
+        """Disconnect."""
         self.writer.close()
 
 
@@ -283,6 +289,13 @@ def main() -> None:
     report(results, rates, options)
 
 
+def rollfold_profile() -> str:
+    """Return how the extension was built."""
+    from rollfold import _core  # noqa: PLC0415
+
+    return _core.build_profile
+
+
 DURABILITIES = ("none", "batch", "record")
 
 
@@ -290,7 +303,8 @@ def report(
     results: dict[str, list[dict[str, float]]], rates: dict[str, float], options: argparse.Namespace
 ) -> None:
     """Print the tables: medians over the rounds, with their range for the CPU."""
-    print(f"{options.rounds} rounds of {options.calls} calls of 4 KB, {WIDTH} at a time; ")
+    print(f"{figures.machine()}; {rollfold_profile()} build")
+    print(f"{options.rounds} rounds of {options.calls} calls of 4 KB, {WIDTH} at a time;")
     print(f"{STREAMS} streams of 1 MB at once; medians over the rounds\n")
     print(
         "| server | median ms | p99 ms | calls/s | CPU ms a call | added CPU ms "

@@ -38,8 +38,8 @@ def event(text: str) -> bytes:
     return f"data: {json.dumps({'id': 'c', 'model': 'm', 'choices': [choice]})}\n\n".encode()
 
 
-async def stats(send: Any) -> None:
-    """Say what the process has used, and start its peak anew."""
+def used_so_far() -> bytes:
+    """Return what the process has used as JSON, and start its peak anew."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     said = {
@@ -48,7 +48,12 @@ async def stats(send: Any) -> None:
         "peak_kb": int(status["VmHWM"].split()[0]),
     }
     Path("/proc/self/clear_refs").write_text("5")
-    body = json.dumps(said).encode()
+    return json.dumps(said).encode()
+
+
+async def stats(send: Any) -> None:
+    """Answer with what the process has used."""
+    body = used_so_far()
     await send({"type": "http.response.start", "status": 200, "headers": length(body)})
     await send({"type": "http.response.body", "body": body})
 
@@ -112,7 +117,7 @@ async def main() -> None:
     )
     server = uvicorn.Server(config)
     task = asyncio.create_task(server.serve())
-    while not server.started:
+    while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
         await asyncio.sleep(0.01)
     print(server.servers[0].sockets[0].getsockname()[1], flush=True)
     await task
