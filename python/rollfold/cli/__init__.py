@@ -43,11 +43,11 @@ def main(arguments: list[str] | None = None) -> None:
         raise SystemExit(EXIT_USAGE) from None
 
 
-def _group(click: Any) -> "click.Group":
+def _group(library: Any) -> "click.Group":
     """Make the group; its subcommands are imported when they are asked for."""
     from rollfold import __version__  # noqa: PLC0415 (the command line starts light)
 
-    class Lazy(click.Group):  # type: ignore[misc]  # click is loaded by then
+    class Lazy(library.Group):  # type: ignore[misc]  # click is loaded by then
         def list_commands(self, _context: Any) -> list[str]:
             return sorted(COMMANDS)
 
@@ -63,4 +63,4 @@ def _group(click: Any) -> "click.Group":
                 formatter.write_dl([(name, help_) for name, (_, help_) in sorted(COMMANDS.items())])
 
     group = Lazy("rollfold", help="Every captured model call, in its rollout's record.")
-    return cast("click.Group", click.version_option(__version__, prog_name="rollfold")(group))
+    return cast("click.Group", library.version_option(__version__, prog_name="rollfold")(group))

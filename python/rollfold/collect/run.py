@@ -29,7 +29,8 @@ from rollfold.dispatch.attempt import (
     omitted,
     run_once,
 )
-from rollfold.dispatch.engine import Budget, Engine, Outcome, Sent
+from rollfold.dispatch.budget import Budget
+from rollfold.dispatch.engine import Engine, Outcome, Sent
 
 logger = logging.getLogger("rollfold.collect")
 

@@ -18,8 +18,9 @@ from rollfold.dispatch.attempt import (
     RolloutFailedError,
     Row,
 )
+from rollfold.dispatch.budget import Budget
 from rollfold.dispatch.checks import RowsError, stamp_rollout_ids
-from rollfold.dispatch.engine import Budget, Engine, Outcome
+from rollfold.dispatch.engine import Engine, Outcome
 from rollfold.dispatch.steps import Steps
 from rollfold.errors import RollfoldError
 

@@ -1,7 +1,6 @@
 """The scheduler under `run_examples` and the collector: rows in, one outcome each out."""
 
 import asyncio
-from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, suppress
@@ -16,9 +15,7 @@ from rollfold.dispatch.attempt import (
     Result,
     Row,
 )
-
-DURATIONS_KEPT: Final = 512
-"""Durations that the drain margin is learned from: the latest."""
+from rollfold.dispatch.budget import Budget
 
 CLOSE_TIMEOUT_S: Final = 5.0
 """Seconds that cancelled rows get to end when a run is closed."""
@@ -55,38 +52,6 @@ class Outcome:
 
 
 Permit = AbstractAsyncContextManager[Any]
-
-
-class Budget:
-    """The seconds a run may dispatch for, and the margin it leaves for what runs at their end.
-
-    Args:
-        seconds: from the start; running rows are cancelled then.
-        margin_s: no row starts when fewer seconds are left; None to learn it: the 75th
-            percentile of the run's durations so far.
-    """
-
-    def __init__(self, seconds: float, margin_s: float | None) -> None:
-        self.seconds = seconds
-        self._margin_s = margin_s
-        self._recent: deque[float] = deque()
-        self._sorted: list[float] = []
-
-    def note(self, seconds: float) -> None:
-        """Learn from a row that ran to its end."""
-        if len(self._recent) == DURATIONS_KEPT:
-            del self._sorted[bisect_left(self._sorted, self._recent.popleft())]
-        self._recent.append(seconds)
-        insort(self._sorted, seconds)
-
-    @property
-    def margin_s(self) -> float:
-        """The margin now, in seconds."""
-        if self._margin_s is not None:
-            return self._margin_s
-        if not self._sorted:
-            return 0.0
-        return self._sorted[(3 * (len(self._sorted) - 1) + 3) // 4]
 
 
 class Engine:
