@@ -11,15 +11,9 @@ from typing import Any, Final, Literal, Self
 
 from rollfold import _core
 from rollfold.errors import RecordFormatError, RolloutLogError, RolloutLogLockedError
-from rollfold.log_reading import (
-    RolloutLogWarning,
-    find_record,
-    index_of,
-    log_files,
-    read_log,
-)
+from rollfold.log_reading import LogIndex, RolloutLogWarning, log_files, read_log
 
-__all__ = ["RolloutLog", "RolloutLogWarning", "merge_logs", "read_log"]
+__all__ = ["LogIndex", "RolloutLog", "RolloutLogWarning", "merge_logs", "read_log"]
 
 Form = Literal["packed", "full"]
 Compression = Literal["zstd"]
@@ -99,6 +93,7 @@ class RolloutLog:
         self._rotate_steps = rotate_steps
         self._shard = shard
         self._fsync = fsync
+        self._index = LogIndex(self.path)
         self._lock = threading.Lock()
         self._pid = os.getpid()
         self._closed = False
@@ -231,12 +226,11 @@ class RolloutLog:
         Of several records of one id the last counts, but one that never started does not
         hide one that was executed (contract, section 11). Attempts are ids of their own.
         """
-        return find_record(self.path, rollout_id)
+        return self._index.get(rollout_id)
 
     def ids(self) -> list[str]:
         """Give the rollout ids of the log in the order of their first records."""
-        found = (entry.rollout_id for entry in index_of(self.path))
-        return list(dict.fromkeys(name for name in found if name is not None))
+        return self._index.ids()
 
     def _writer_for(self, step: int | None) -> _core.LogWriter:
         if self._closed:

@@ -120,37 +120,88 @@ def _warn(file: Path, offset: int, length: int, reason: str) -> None:
     warnings.warn(message, RolloutLogWarning, stacklevel=4)
 
 
-def index_of(path: str | os.PathLike[str]) -> Iterator[LogEntry]:
-    """Say where every record of a log lies; what the index lacks is read from the data."""
-    for file in log_files(path):
-        try:
-            entries = _core.load_log_index(file)
-        except OSError as error:
-            reason = error.strerror or str(error)
-            raise RolloutLogError(error.errno, reason, os.fspath(file)) from None
-        for rollout_id, never_started, place in entries:
-            yield LogEntry(rollout_id, never_started, file, place)
+class LogIndex:
+    """Random access to a log by rollout id, beside whoever writes it.
 
+    Takes no lock. What is appended later is seen: a file that has grown is looked at
+    again.
 
-def find_record(path: str | os.PathLike[str], rollout_id: str) -> Any:
-    """Give a rollout's record as a dict, None where there is none.
-
-    Of several records of one id the last counts, but one that never started does not hide
-    one that was executed (contract, section 11).
-
-    Raises:
-        RolloutLogError: a file cannot be read.
+    Args:
+        path: a file or a directory.
     """
-    best: LogEntry | None = None
-    for entry in index_of(path):
-        if entry.rollout_id == rollout_id and (
-            best is None or best.never_started or not entry.never_started
-        ):
-            best = entry
-    if best is None:
-        return None
-    line = _at(best) or _by_reading(best.file, rollout_id)
-    return None if line is None else _as(line, "dict")
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self._files: dict[Path, tuple[tuple[int, int], list[LogEntry]]] = {}
+        self._latest: dict[str, LogEntry] = {}
+
+    def entries(self) -> list[LogEntry]:
+        """Say where every record lies, in the order they are read.
+
+        Raises:
+            RolloutLogError: a file cannot be read.
+        """
+        self._refresh()
+        return [entry for _, entries in self._files.values() for entry in entries]
+
+    def ids(self) -> list[str]:
+        """Give the rollout ids in the order of their first records.
+
+        Raises:
+            RolloutLogError: a file cannot be read.
+        """
+        found = (entry.rollout_id for entry in self.entries())
+        return list(dict.fromkeys(name for name in found if name is not None))
+
+    def get(self, rollout_id: str) -> Any:
+        """Give a rollout's record as a dict, None where there is none.
+
+        Of several records of one id the last counts, but one that never started does not
+        hide one that was executed (contract, section 11). Attempts are ids of their own.
+
+        Raises:
+            RolloutLogError: a file cannot be read.
+        """
+        self._refresh()
+        entry = self._latest.get(rollout_id)
+        if entry is None:
+            return None
+        line = _at(entry) or _by_reading(entry.file, rollout_id)
+        return None if line is None else _as(line, "dict")
+
+    def _refresh(self) -> None:
+        files = {}
+        changed = False
+        for file in log_files(self.path):
+            try:
+                stat = file.stat()
+                state = (stat.st_ino, stat.st_size)
+                known = self._files.get(file)
+                if known is None or known[0] != state:
+                    changed = True
+                    known = (state, _entries_of(file))
+            except OSError as error:
+                reason = error.strerror or str(error)
+                raise RolloutLogError(error.errno, reason, os.fspath(file)) from None
+            files[file] = known
+        if not changed and files.keys() == self._files.keys():
+            return
+        self._files = files
+        latest: dict[str, LogEntry] = {}
+        for _, entries in files.values():
+            for entry in entries:
+                if entry.rollout_id is not None:
+                    before = latest.get(entry.rollout_id)
+                    if before is None or before.never_started or not entry.never_started:
+                        latest[entry.rollout_id] = entry
+        self._latest = latest
+
+
+def _entries_of(file: Path) -> list[LogEntry]:
+    return [
+        LogEntry(rollout_id, never_started, file, place)
+        for rollout_id, never_started, place in _core.load_log_index(file)
+    ]
 
 
 def _at(entry: LogEntry) -> bytes | None:

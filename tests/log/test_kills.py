@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rollfold.log import RolloutLog, RolloutLogWarning, read_log
-from rollfold.log_reading import index_of
+from rollfold.log import LogIndex, RolloutLog, RolloutLogWarning, read_log
 from tests.log.test_log import record
 
 NAMES = ["a.jsonl", "a.jsonl.zst"]
@@ -179,7 +178,7 @@ def test_a_replaced_file_does_not_keep_its_index(tmp_path):
         assert log.get("11-0") == record(11)
         assert log.get("1-0") is None
         log.append(record(50))
-    assert [entry.rollout_id for entry in index_of(path)][-2:] == ["19-0", "50-0"]
+    assert [entry.rollout_id for entry in LogIndex(path).entries()][-2:] == ["19-0", "50-0"]
 
 
 APPENDER = """

@@ -20,7 +20,7 @@ from rollfold.errors import (
     RolloutLogError,
     RolloutLogLockedError,
 )
-from rollfold.log import RolloutLog, RolloutLogWarning, merge_logs, read_log
+from rollfold.log import LogIndex, RolloutLog, RolloutLogWarning, merge_logs, read_log
 from rollfold.packed import pack
 
 LONG = "a text of more than thirty-two bytes, so that it pays to share it"
@@ -310,6 +310,26 @@ def test_processes_share_a_directory(tmp_path):
         writer.stdout.close()
     log = list(read_log(tmp_path / "log"))
     assert sorted(one["_ng_task_index"] for one in log) == list(range(180))
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.zst", "log"])
+def test_an_index_reads_beside_a_writer(tmp_path, name):
+    with RolloutLog(tmp_path / name) as log:
+        log.append(record(0))
+        index = LogIndex(tmp_path / name)
+        for n in range(1, 5):
+            assert index.get(f"{n}-0") is None
+            log.append(record(n))
+            assert index.get(f"{n}-0") == record(n)
+        assert index.ids() == [f"{n}-0" for n in range(5)]
+        assert len(index.entries()) == 5
+    (file,) = log.files
+    file.unlink()
+    if name != "log":
+        with pytest.raises(RolloutLogError, match=name):
+            index.get("1-0")
+    else:
+        assert index.get("1-0") is None
 
 
 def child_appends(log, results):
