@@ -41,10 +41,10 @@ const TAILS: [&str; 3] = [
 
 /// Ties summary calls to the bundle's compactions, in place, before the join.
 pub fn attach_compactions<'a>(bundle: &mut Bundle<'a>, calls: &[CallRecord<'a>]) {
-    bundle.gaps.retain(|gap| gap.code != AMBIGUOUS);
     if bundle.source != SOURCE {
         return;
     }
+    bundle.gaps.retain(|gap| gap.code != AMBIGUOUS);
     let index = CallIndex::new(calls);
     let named: HashSet<usize> = bundle
         .of(&INVOCATION)
@@ -146,10 +146,11 @@ fn summaries(calls: &[CallRecord<'_>], named: &HashSet<usize>) -> HashMap<String
             && is_summary_call(call)
             && let Some(response) = &call.response
         {
-            summaries
-                .entry(normalise(&response_text(response.raw)))
-                .or_default()
-                .push(at);
+            let text = response_text(response.raw);
+            // Nothing said is no evidence.
+            if !text.is_empty() {
+                summaries.entry(normalise(&text)).or_default().push(at);
+            }
         }
     }
     summaries
@@ -182,7 +183,7 @@ fn asks_for_summary(message: Raw<'_>) -> bool {
         }
 }
 
-fn text_blocks<'a>(content: Raw<'a>) -> impl Iterator<Item = Raw<'a>> {
+fn text_blocks(content: Raw<'_>) -> impl Iterator<Item = Raw<'_>> {
     content
         .elements()
         .filter(|block| block.get("type").is_some_and(|kind| kind.is_str("text")))
@@ -191,9 +192,6 @@ fn text_blocks<'a>(content: Raw<'a>) -> impl Iterator<Item = Raw<'a>> {
 
 fn response_text(response: Raw<'_>) -> String {
     let content = response.get("content").unwrap_or(Raw::NULL);
-    if content.kind() == Kind::String {
-        return content.as_str().unwrap_or_default().into_owned();
-    }
     text_blocks(content).filter_map(Raw::as_str).collect()
 }
 
@@ -254,6 +252,7 @@ fn bodies(text: &str) -> impl Iterator<Item = &str> {
     let mut without_path = Vec::new();
     for body in &bodies {
         if let Some((before, path)) = body.rsplit_once(TRANSCRIPT_TAIL)
+            && !path.is_empty()
             && !path.contains('\n')
         {
             without_path.push(before);

@@ -67,6 +67,9 @@ pub enum Field<'a> {
     Nested(Box<Record<'a>>),
 }
 
+/// The keys of a reference.
+const NAMES: [&str; 3] = ["model_call_id", "model_ref", "response_id"];
+
 /// A reference to a model call: a call id, or a model and a response id.
 #[derive(Clone, Debug, Default)]
 pub struct Reference<'a> {
@@ -80,10 +83,16 @@ pub struct Reference<'a> {
     pub extra: Members<'a>,
     /// The captured call it means, once it is resolved: an index.
     pub resolved: Option<usize>,
+    /// The three keys as they came: a reference that is not resolved stays as it was.
+    pub came_as: Option<[Option<Raw<'a>>; 3]>,
 }
 
 impl<'a> Reference<'a> {
-    fn parse(raw: Raw<'a>, name: &'static str) -> Result<Self, Malformed> {
+    fn parse(
+        raw: Raw<'a>,
+        name: &'static str,
+        non_finite: NonFinite<'_>,
+    ) -> Result<Self, Malformed> {
         let wrong = Malformed(name);
         if !raw.is_object() {
             return Err(wrong);
@@ -95,22 +104,22 @@ impl<'a> Reference<'a> {
             _ => Err(wrong),
         };
         let mut reference = Self::default();
+        let mut came_as = [None; 3];
         for (key, value) in raw.members() {
-            if key.is_str("model_call_id") {
-                reference.model_call_id = text(value)?;
-            } else if key.is_str("response_id") {
-                reference.response_id = text(value)?;
-            } else if key.is_str("model_ref") {
-                reference.model_ref = match value.kind() {
-                    Kind::Null => None,
-                    _ => Some(ModelRef {
-                        name: model_ref_name(value).ok_or(wrong)?,
-                    }),
-                };
-            } else {
-                set(&mut reference.extra, key, value);
+            match NAMES.iter().position(|name| key.is_str(name)) {
+                Some(_) if non_finite.holds(value) => return Err(wrong),
+                Some(part) => came_as[part] = Some(value),
+                None => set(&mut reference.extra, key, value),
             }
         }
+        let [call, model, response] = came_as.map(|part| part.unwrap_or(Raw::NULL));
+        reference.model_call_id = text(call)?;
+        reference.response_id = text(response)?;
+        if !model.is_null() {
+            let name = model_ref_name(model).ok_or(wrong)?;
+            reference.model_ref = Some(ModelRef { name });
+        }
+        reference.came_as = Some(came_as);
         let keyed = reference.model_ref.is_some() && reference.response_id.is_some();
         if reference.model_call_id.is_none() && !keyed {
             return Err(wrong);
@@ -129,22 +138,18 @@ impl<'a> Reference<'a> {
     /// The reference as it stands in records.
     #[must_use]
     pub fn to_value(&self, extra: bool) -> Value<'a> {
-        let mut members = vec![
-            (
-                Key::Name("model_call_id"),
+        let parts = match self.came_as {
+            Some(parts) => parts.map(Value::raw),
+            None => [
                 Value::text(self.model_call_id.clone()),
-            ),
-            (
-                Key::Name("model_ref"),
                 self.model_ref
                     .as_ref()
                     .map_or(Value::Null, ModelRef::to_value),
-            ),
-            (
-                Key::Name("response_id"),
                 Value::text(self.response_id.clone()),
-            ),
-        ];
+            ],
+        };
+        let mut members = Members::with_capacity(NAMES.len() + self.extra.len());
+        members.extend(NAMES.map(Key::Name).into_iter().zip(parts));
         if extra {
             members.extend(self.extra.iter().cloned());
         }
@@ -173,7 +178,12 @@ pub struct NonFinite<'a> {
 }
 
 impl NonFinite<'_> {
-    fn holds(self, value: Raw<'_>) -> bool {
+    /// Whether this `null` was such a number.
+    #[must_use]
+    pub fn holds(self, value: Raw<'_>) -> bool {
+        if self.offsets.is_empty() {
+            return false;
+        }
         let start = self.text.as_ptr().addr();
         let at = value.bytes().as_ptr().addr().wrapping_sub(start);
         self.offsets.binary_search(&at).is_ok()
@@ -222,7 +232,7 @@ impl FieldType {
             Self::Items => raw.kind() == Kind::Array,
             Self::Any => true,
             Self::Reference => {
-                return Reference::parse(raw, name).map(|r| Field::Reference(Some(r)));
+                return Reference::parse(raw, name, non_finite).map(|r| Field::Reference(Some(r)));
             }
             Self::References => {
                 if raw.kind() != Kind::Array {
@@ -230,7 +240,7 @@ impl FieldType {
                 }
                 let references = raw
                     .elements()
-                    .map(|element| Reference::parse(element, name));
+                    .map(|element| Reference::parse(element, name, non_finite));
                 return references.collect::<Result<_, _>>().map(Field::References);
             }
         };

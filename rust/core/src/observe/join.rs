@@ -6,10 +6,11 @@ use std::borrow::Cow;
 use hashbrown::{HashMap, HashSet};
 
 use super::field::{Field, Reference};
+use super::gaps::UniqueGaps;
 use super::record::{COMPACTION, INVOCATION, Record};
 use super::{Bundle, Entry};
 use crate::call::CallRecord;
-use crate::value::{Gap, push_gap};
+use crate::value::Gap;
 
 const CONFLICT: &str = "model_call_reference_conflict";
 const UNMATCHED: &str = "model_call_reference_unmatched";
@@ -18,6 +19,11 @@ const UNOWNED: &str = "model_call_ownership_unavailable";
 
 /// The codes that the join writes, and drops before it does.
 pub const JOIN_GAPS: [&str; 4] = [CONFLICT, UNMATCHED, AMBIGUOUS, UNOWNED];
+
+/// An empty id is no id.
+fn known<'c>(id: Option<&'c Cow<'_, str>>) -> Option<&'c str> {
+    id.map(AsRef::as_ref).filter(|id| !id.is_empty())
+}
 
 /// The captured calls by what a reference can name them with.
 #[derive(Debug)]
@@ -37,10 +43,12 @@ impl<'c, 'a> CallIndex<'c, 'a> {
             by_response: HashMap::new(),
         };
         for (at, call) in calls.iter().enumerate() {
-            if let Some(id) = call.model_call_id.as_deref().filter(|id| !id.is_empty()) {
+            if let Some(id) = known(call.model_call_id.as_ref()) {
                 index.by_id.entry(id).or_default().push(at);
             }
-            if let (Some(model), Some(response)) = (&call.model_ref, call.response_id.as_deref()) {
+            if let (Some(model), Some(response)) =
+                (&call.model_ref, known(call.response_id.as_ref()))
+            {
                 index
                     .by_response
                     .entry((&model.name, response))
@@ -76,7 +84,10 @@ impl<'c, 'a> CallIndex<'c, 'a> {
         found.into_iter().flatten().copied().filter(fits)
     }
 
-    /// The one call that a reference means, or the code of the gap.
+    /// The one call that a reference means.
+    ///
+    /// # Errors
+    /// It means none or several: the code of the gap.
     pub fn resolve(&self, reference: &Reference<'_>) -> Result<usize, &'static str> {
         let mut candidates = self.candidates(reference);
         match (candidates.next(), candidates.next()) {
@@ -87,6 +98,7 @@ impl<'c, 'a> CallIndex<'c, 'a> {
     }
 
     /// The calls that an invocation's references could mean.
+    #[must_use]
     pub fn named_by(&self, invocation: &Record<'_>) -> HashSet<usize> {
         let references = invocation.references().iter();
         references
@@ -104,15 +116,14 @@ impl<'c, 'a> CallIndex<'c, 'a> {
             response_id: record.response_id.clone(),
             extra: Vec::new(),
             resolved: Some(call),
+            came_as: None,
         }
     }
 
     fn detail(&self, call: usize) -> Option<Cow<'a, str>> {
         let record = &self.calls[call];
-        record
-            .model_call_id
-            .clone()
-            .or_else(|| record.response_id.clone())
+        let name = known(record.model_call_id.as_ref()).or(known(record.response_id.as_ref()));
+        name.map(|name| Cow::Owned(name.to_owned()))
     }
 }
 
@@ -135,23 +146,20 @@ pub fn resolve_verifiers<'a>(
 ) -> (Vec<bool>, Vec<Gap<'a>>) {
     let index = CallIndex::new(calls);
     let mut named = vec![false; calls.len()];
-    let mut gaps = Vec::new();
+    let mut gaps = UniqueGaps::default();
     for verifier in verifiers {
         for reference in verifier.references() {
             match index.resolve(reference) {
                 Ok(call) => named[call] = true,
-                Err(code) => push_gap(
-                    &mut gaps,
-                    Gap {
-                        code: Cow::Borrowed(code),
-                        invocation_id: Some(verifier.invocation_id()),
-                        detail: reference.detail(),
-                    },
-                ),
+                Err(code) => gaps.push(Gap {
+                    code: Cow::Borrowed(code),
+                    invocation_id: Some(verifier.invocation_id()),
+                    detail: reference.detail(),
+                }),
             }
         }
     }
-    (named, gaps)
+    (named, gaps.into_vec())
 }
 
 /// Joins a bundle with the captured calls, in place: references become full ones, and
@@ -172,7 +180,7 @@ pub fn join<'a>(
         compaction_calls: vec![false; calls.len()],
         verifier_calls,
     };
-    let mut gaps = std::mem::take(&mut bundle.gaps);
+    let mut gaps: UniqueGaps<'a> = std::mem::take(&mut bundle.gaps).into_iter().collect();
     for (at, invocation) in bundle.of_mut(&INVOCATION).enumerate() {
         let id = invocation.invocation_id();
         for reference in invocation.references_mut().into_iter().flatten() {
@@ -183,47 +191,41 @@ pub fn join<'a>(
         }
     }
     join_compactions(bundle, &index, &mut joined, &mut gaps);
-    for gap in verifier_gaps {
-        push_gap(&mut gaps, gap);
-    }
-    // Each names its call's index, so none is there yet: no search among thousands.
+    gaps.extend(verifier_gaps);
     for (call, owner) in calls.iter().zip(&joined.owners) {
         if owner.is_none() {
-            let name = call
-                .model_call_id
-                .as_deref()
-                .or(call.response_id.as_deref());
+            let name = known(call.model_call_id.as_ref()).or(known(call.response_id.as_ref()));
             let name = name.unwrap_or("unknown");
             let detail = format!("capture:{name}:call_index={}", call.call_index);
             gaps.push(Gap::new(UNOWNED, Some(Cow::Owned(detail))));
         }
     }
-    bundle.gaps = gaps;
+    bundle.gaps = gaps.into_vec();
     joined
 }
 
 fn add<'a>(
-    gaps: &mut Vec<Gap<'a>>,
+    gaps: &mut UniqueGaps<'a>,
     code: &'static str,
     invocation: &Cow<'a, str>,
     detail: Option<Cow<'a, str>>,
 ) {
     let invocation_id = Some(invocation.clone());
-    push_gap(
-        gaps,
-        Gap {
-            code: Cow::Borrowed(code),
-            invocation_id,
-            detail,
-        },
-    );
+    gaps.push(Gap {
+        code: Cow::Borrowed(code),
+        invocation_id,
+        detail,
+    });
 }
 
 /// Calls made in an invocation's session that no reference of it could mean are its too.
 fn append_session_calls<'a>(bundle: &mut Bundle<'a>, index: &CallIndex<'_, 'a>) {
     let mut sessions: HashMap<&str, Vec<usize>> = HashMap::new();
     for (at, call) in index.calls.iter().enumerate() {
-        if let (Some(session), Some(_)) = (&call.client_session_id, &call.model_call_id) {
+        if let (Some(session), Some(_)) = (
+            known(call.client_session_id.as_ref()),
+            known(call.model_call_id.as_ref()),
+        ) {
             sessions.entry(session).or_default().push(at);
         }
     }
@@ -272,7 +274,7 @@ fn join_compactions<'a>(
     bundle: &mut Bundle<'a>,
     index: &CallIndex<'_, 'a>,
     joined: &mut Joined,
-    gaps: &mut Vec<Gap<'a>>,
+    gaps: &mut UniqueGaps<'a>,
 ) {
     let places: HashMap<Cow<'a, str>, usize> = bundle
         .of(&INVOCATION)
@@ -299,7 +301,7 @@ fn join_compactions<'a>(
                             Some(owner) if Some(owner) != own_place => {
                                 (CONFLICT, index.detail(call))
                             }
-                            None if must_be_owned => (UNOWNED, index.detail(call)),
+                            None if must_be_owned => (UNOWNED, reference.detail()),
                             _ => return replace(reference, index.reference(call)),
                         }
                     }

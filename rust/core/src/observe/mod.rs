@@ -3,6 +3,7 @@
 
 mod compaction;
 mod field;
+mod gaps;
 mod join;
 mod record;
 
@@ -11,10 +12,11 @@ use std::borrow::Cow;
 use hashbrown::{HashMap, HashSet};
 
 use crate::json::{Kind, Raw};
-use crate::value::{Gap, Key, Members, Value, push_gap};
+use crate::value::{Gap, Key, Members, Value};
 
 pub use compaction::attach_compactions;
 pub use field::{Field, FieldType, Malformed, NonFinite, Reference, set};
+pub use gaps::{GapExtras, UniqueGaps, parse_gaps};
 pub use join::{CallIndex, JOIN_GAPS, Joined, join, resolve_verifiers};
 pub use record::{COMPACTION, GAP, INVOCATION, Record, SANDBOX, Schema, TOOL_CALL, VERIFIER};
 
@@ -36,6 +38,8 @@ pub struct Bundle<'a> {
     pub entries: Vec<Entry<'a>>,
     /// What it could not observe, and what could not be joined.
     pub gaps: Vec<Gap<'a>>,
+    /// What gaps hold beside the keys that the contract knows.
+    gap_extras: GapExtras<'a>,
     /// Keys that the contract does not know.
     pub extra: Members<'a>,
 }
@@ -63,13 +67,13 @@ impl<'a> Bundle<'a> {
             }
         }
         bundle.source = source.ok_or(Malformed("source"))?;
-        for raw in list(records, "records")? {
+        for raw in list(records, "records", non_finite)? {
             bundle.entries.push(match record::schema_of(raw)? {
                 Some(schema) => Entry::Known(Record::parse(schema, raw, non_finite)?),
                 None => Entry::Unknown(raw),
             });
         }
-        bundle.gaps = parse_gaps(gaps)?;
+        (bundle.gaps, bundle.gap_extras) = parse_gaps(gaps, non_finite)?;
         check_tree(bundle.of(&INVOCATION))?;
         Ok(bundle)
     }
@@ -105,10 +109,7 @@ impl<'a> Bundle<'a> {
                 Key::Name("records"),
                 Value::Array(self.entries.iter().map(entry).collect()),
             ),
-            (
-                Key::Name("gaps"),
-                Value::Array(self.gaps.iter().map(Gap::to_value).collect()),
-            ),
+            (Key::Name("gaps"), self.gap_extras.to_value(&self.gaps)),
         ];
         members.extend(self.extra.iter().cloned());
         Value::Object(members)
@@ -122,29 +123,12 @@ impl<'a> Bundle<'a> {
 pub fn list<'a>(
     raw: Option<Raw<'a>>,
     name: &'static str,
-) -> Result<impl Iterator<Item = Raw<'a>>, Malformed> {
-    match raw.filter(|raw| !raw.is_null()) {
+    non_finite: NonFinite<'_>,
+) -> Result<impl Iterator<Item = Raw<'a>> + use<'a>, Malformed> {
+    match raw.filter(|raw| !raw.is_null() || non_finite.holds(*raw)) {
         Some(raw) if raw.kind() != Kind::Array => Err(Malformed(name)),
         raw => Ok(raw.into_iter().flat_map(Raw::elements)),
     }
-}
-
-/// The gaps of a bundle or a trajectory, unique.
-///
-/// # Errors
-/// One is no object or has a wrong type.
-pub fn parse_gaps<'a>(raw: Option<Raw<'a>>) -> Result<Vec<Gap<'a>>, Malformed> {
-    let mut gaps = Vec::new();
-    for raw in list(raw, "gaps")? {
-        let record = Record::parse(&GAP, raw, NonFinite::default())?;
-        let gap = Gap {
-            code: record.text("code").ok_or(Malformed("code"))?,
-            invocation_id: record.text("invocation_id"),
-            detail: record.text("detail"),
-        };
-        push_gap(&mut gaps, gap);
-    }
-    Ok(gaps)
 }
 
 /// Refuses a repeated invocation id and a cycle of parents.
@@ -179,7 +163,7 @@ pub fn check_tree<'r, 'a: 'r>(
 /// Reads `ng_verifier_invocations`; a malformed list counts as none.
 #[must_use]
 pub fn parse_verifiers<'a>(raw: Option<Raw<'a>>, non_finite: NonFinite<'_>) -> Vec<Record<'a>> {
-    let Ok(entries) = list(raw, "ng_verifier_invocations") else {
+    let Ok(entries) = list(raw, "ng_verifier_invocations", non_finite) else {
         return Vec::new();
     };
     let parsed = entries.map(|raw| Record::parse(&VERIFIER, raw, non_finite));

@@ -162,7 +162,11 @@ impl<'a> Record<'a> {
         for (key, value) in raw.members() {
             if let Some(index) = schema.fields.iter().position(|(name, _)| key.is_str(name)) {
                 values[index] = Some(value);
-            } else if !key.is_str("kind") || schema.kind.is_none() {
+            } else if let Some(kind) = schema.kind.filter(|_| key.is_str("kind")) {
+                if non_finite.holds(value) || !(value.is_null() || value.is_str(kind)) {
+                    return Err(Malformed("kind"));
+                }
+            } else {
                 set(&mut extra, key, value);
             }
         }

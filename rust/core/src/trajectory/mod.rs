@@ -11,8 +11,8 @@ use std::borrow::Cow;
 use hashbrown::HashSet;
 
 use crate::call::CallRecord;
-use crate::observe::{Bundle, INVOCATION, Record, TOOL_CALL};
-use crate::value::{Gap, Key, Members, Value, push_gap};
+use crate::observe::{Bundle, GapExtras, INVOCATION, Record, TOOL_CALL, UniqueGaps};
+use crate::value::{Gap, Key, Members, Value};
 
 pub use calls::{ProjectedCalls, project_calls};
 pub use producer::{MODEL_CALL, Producer, TURN};
@@ -55,7 +55,8 @@ pub struct Projection<'a> {
     /// The turns that the agent sent; none where turns come from captures.
     pub sent_turns: Option<Vec<Record<'a>>>,
     well_formed: bool,
-    gaps: Vec<Gap<'a>>,
+    gaps: UniqueGaps<'a>,
+    gap_extras: GapExtras<'a>,
 }
 
 impl<'a> Projection<'a> {
@@ -71,7 +72,7 @@ impl<'a> Projection<'a> {
         observations: &Observations<'_, 'a>,
         calls: &[CallRecord<'a>],
     ) -> Self {
-        let mut gaps = Vec::new();
+        let mut gaps = UniqueGaps::default();
         let mut own = Producer::default();
         let mut well_formed = false;
         let mut sent_turns = None;
@@ -92,9 +93,7 @@ impl<'a> Projection<'a> {
                     let code = "producer_trajectory_identity_mismatch";
                     gaps.push(Gap::new(code, Some(Cow::Owned(detail))));
                 }
-                for gap in std::mem::take(&mut own.gaps) {
-                    push_gap(&mut gaps, gap);
-                }
+                gaps.extend(std::mem::take(&mut own.gaps));
             }
         }
         let mut invocations = own.invocations;
@@ -104,9 +103,7 @@ impl<'a> Projection<'a> {
             Observations::Malformed => gaps.push(validation_gap("agent_observations_invalid")),
             Observations::Good(bundle) => {
                 add_invocations(&mut invocations, bundle);
-                for gap in &bundle.gaps {
-                    push_gap(&mut gaps, gap.clone());
-                }
+                gaps.extend(bundle.gaps.iter().cloned());
                 let observed: Vec<_> = bundle.of(&TOOL_CALL).collect();
                 tools::merge_tool_calls(&mut tool_calls, &observed, &invocations, &mut gaps);
             }
@@ -120,6 +117,7 @@ impl<'a> Projection<'a> {
             sent_turns,
             well_formed,
             gaps,
+            gap_extras: own.gap_extras,
         }
     }
 
@@ -134,9 +132,7 @@ impl<'a> Projection<'a> {
         later_gaps: impl IntoIterator<Item = Gap<'a>>,
     ) -> Value<'a> {
         let mut gaps = self.gaps;
-        for gap in later_gaps {
-            push_gap(&mut gaps, gap);
-        }
+        gaps.extend(later_gaps);
         let has_conversation = |record: &Record<'_>| {
             let items = record
                 .field("conversation")
@@ -153,7 +149,7 @@ impl<'a> Projection<'a> {
         ];
         for (code, applies) in missing {
             if applies {
-                push_gap(&mut gaps, Gap::new(code, None));
+                gaps.push(Gap::new(code, None));
             }
         }
         let values = |records: &[Record<'a>]| {
@@ -168,10 +164,7 @@ impl<'a> Projection<'a> {
             ("turns", Value::Array(turns)),
             ("model_calls", Value::Array(self.calls.values)),
             ("tool_calls", values(&self.tool_calls)),
-            (
-                "gaps",
-                Value::Array(gaps.iter().map(Gap::to_value).collect()),
-            ),
+            ("gaps", self.gap_extras.to_value(&gaps.into_vec())),
         ])
     }
 }

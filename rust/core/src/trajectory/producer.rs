@@ -6,8 +6,8 @@ use hashbrown::HashSet;
 
 use crate::json::Raw;
 use crate::observe::{
-    FieldType, INVOCATION, Malformed, NonFinite, Record, Schema, TOOL_CALL, check_tree, list,
-    parse_gaps,
+    FieldType, GapExtras, INVOCATION, Malformed, NonFinite, Record, Schema, TOOL_CALL, check_tree,
+    list, parse_gaps,
 };
 use crate::value::Gap;
 
@@ -124,6 +124,8 @@ pub struct Producer<'a> {
     pub tool_calls: Vec<Record<'a>>,
     /// Gaps.
     pub gaps: Vec<Gap<'a>>,
+    /// What gaps hold beside the keys that the contract knows.
+    pub gap_extras: GapExtras<'a>,
 }
 
 impl<'a> Producer<'a> {
@@ -135,16 +137,24 @@ impl<'a> Producer<'a> {
         if !raw.is_object() {
             return Err(Malformed("ng_trajectory"));
         }
-        let text = |name: &'static str| match raw.get(name).filter(|value| !value.is_null()) {
+        let text = |name: &'static str| match raw
+            .get(name)
+            .filter(|value| !value.is_null() || non_finite.holds(*value))
+        {
             None => Ok(None),
             Some(value) => value.as_str().map(Some).ok_or(Malformed(name)),
         };
         let records = |name: &'static str, schema: &'static Schema| {
-            let records = list(raw.get(name), name)?;
+            let records = list(raw.get(name), name, non_finite)?;
             records
                 .map(|raw| Record::parse(schema, raw, non_finite))
                 .collect::<Result<Vec<_>, _>>()
         };
+        let version = text("schema_version")?;
+        if version.is_some_and(|version| !["1.0", "1.1"].contains(&&*version)) {
+            return Err(Malformed("schema_version"));
+        }
+        let (gaps, gap_extras) = parse_gaps(raw.get("gaps"), non_finite)?;
         let mut producer = Self {
             task_id: text("task_id")?,
             rollout_id: text("rollout_id")?,
@@ -152,7 +162,8 @@ impl<'a> Producer<'a> {
             turns: records("turns", &TURN)?,
             model_calls: records("model_calls", &MODEL_CALL)?,
             tool_calls: records("tool_calls", &EXECUTED)?,
-            gaps: parse_gaps(raw.get("gaps"))?,
+            gaps,
+            gap_extras,
         };
         check_tree(producer.invocations.iter())?;
         producer.check_unique()?;

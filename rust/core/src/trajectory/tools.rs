@@ -7,8 +7,8 @@ use hashbrown::HashMap;
 
 use super::producer::EXECUTED;
 use crate::json::Raw;
-use crate::observe::{Field, Record};
-use crate::value::{Gap, Members, Value, push_gap};
+use crate::observe::{Field, Record, UniqueGaps};
+use crate::value::{Gap, Members, Value};
 
 type Place<'a> = (Cow<'a, str>, Cow<'a, str>);
 
@@ -30,7 +30,7 @@ pub fn merge_tool_calls<'a>(
     own: &mut Vec<Record<'a>>,
     observed: &[&Record<'a>],
     invocations: &[Record<'a>],
-    gaps: &mut Vec<Gap<'a>>,
+    gaps: &mut UniqueGaps<'a>,
 ) {
     if observed.is_empty() {
         return;
@@ -60,7 +60,7 @@ pub fn merge_tool_calls<'a>(
                 invocation_id: Some(key.0.clone()),
                 detail: Some(key.1.clone()),
             };
-            push_gap(gaps, gap);
+            gaps.push(gap);
         }
         let executed = executed(record, output);
         match owned.get(&key).and_then(|places| places.get(*nth)) {
