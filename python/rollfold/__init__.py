@@ -14,6 +14,14 @@ if TYPE_CHECKING:
     from rollfold.capture.store import clear_model_call_captures_for_rollouts
     from rollfold.client import AgentClient
     from rollfold.collect import CollectOptions, collect_async, latest_executed
+    from rollfold.enrich import (
+        enrich_run_result,
+        enrich_run_result_async,
+        enrich_run_result_json,
+        enrich_run_results,
+        enrich_run_results_json,
+        stats,
+    )
     from rollfold.dispatch import RolloutFailedError, RowsError, run_examples, stamp_rollout_ids
     from rollfold.errors import MissingExtraError, RollfoldError, RolloutIdError
     from rollfold.log import RolloutLog, merge_logs
@@ -33,12 +41,18 @@ _PUBLIC = {
     "RowsError": "rollfold.dispatch",
     "clear_model_call_captures_for_rollouts": "rollfold.capture.store",
     "collect_async": "rollfold.collect",
+    "enrich_run_result": "rollfold.enrich",
+    "enrich_run_result_async": "rollfold.enrich",
+    "enrich_run_result_json": "rollfold.enrich",
+    "enrich_run_results": "rollfold.enrich",
+    "enrich_run_results_json": "rollfold.enrich",
     "latest_executed": "rollfold.collect",
     "merge_logs": "rollfold.log",
     "pack": "rollfold.packed",
     "read_log": "rollfold.log_reading",
     "run_examples": "rollfold.dispatch",
     "stamp_rollout_ids": "rollfold.dispatch",
+    "stats": "rollfold.enrich",
     "unpack": "rollfold.packed",
 }
 """Public name: the module it lives in."""
@@ -58,12 +72,18 @@ __all__ = [
     "clear_model_call_captures_for_rollouts",
     "collect_async",
     "dumps",
+    "enrich_run_result",
+    "enrich_run_result_async",
+    "enrich_run_result_json",
+    "enrich_run_results",
+    "enrich_run_results_json",
     "latest_executed",
     "merge_logs",
     "pack",
     "read_log",
     "run_examples",
     "stamp_rollout_ids",
+    "stats",
     "unpack",
 ]
 

@@ -180,7 +180,7 @@ impl<'t, 'a> Response<'t, 'a> {
                 .filter(|item| tape.member(*item, "type").is_str("function_call"))
                 .map(|item| {
                     let call_id = tape.member(item, "call_id");
-                    let id = if call_id.is_null() {
+                    let id = if is_empty(call_id) {
                         tape.member(item, "id")
                     } else {
                         call_id

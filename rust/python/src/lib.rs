@@ -1,6 +1,7 @@
 //! The extension module `rollfold._core`: converts arguments, detaches from the
 //! interpreter, converts results; nothing else.
 
+mod fold;
 mod fresh_bytes;
 mod gc_pause;
 mod json;
@@ -27,6 +28,7 @@ mod _core {
                 "release"
             },
         )?;
+        super::fold::register(module)?;
         super::json::register(module)?;
         super::log::register(module)?;
         super::pack::register(module)?;

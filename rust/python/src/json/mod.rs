@@ -4,7 +4,7 @@ mod build;
 mod serialize;
 
 pub use build::{Builder, Origin};
-pub use serialize::{Serialized, serialize, serialize_traced};
+pub use serialize::{Serialized, serialize, serialize_numbers, serialize_traced};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;

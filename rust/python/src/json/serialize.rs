@@ -27,6 +27,11 @@ struct Writer<'a> {
 
 /// Gives an object as strict JSON; see `dumps` for the rules.
 pub fn serialize(object: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
+    Ok(serialize_numbers(object)?.text)
+}
+
+/// Gives an object as strict JSON, and where in it numbers were not finite.
+pub fn serialize_numbers(object: &Bound<'_, PyAny>) -> PyResult<Serialized> {
     let mut out = Serialized::default();
     Writer {
         out: &mut out,
@@ -34,7 +39,7 @@ pub fn serialize(object: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
         depth: 0,
     }
     .value(object)?;
-    Ok(out.text)
+    Ok(out)
 }
 
 /// Appends an object as strict JSON, remembering which container went where, so that a

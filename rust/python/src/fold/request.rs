@@ -1,0 +1,249 @@
+//! What a caller asks of the fold for one rollout, and what it is told about it.
+
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use rollfold_core::capture::Circumstances;
+use rollfold_core::fold::{Fold, Folded, Sections, Task};
+use rollfold_core::store::{
+    Deletion, InflightProbe, Quiet, Reading, claim_and_delete, read, wait_quiet,
+};
+
+/// One rollout to be folded: everything but its result.
+#[pyclass(frozen, module = "rollfold._core")]
+#[derive(Debug)]
+#[allow(clippy::struct_excessive_bools)] // the interface's flags
+pub struct Request {
+    pub dirs: Vec<PathBuf>,
+    pub rollout_id: String,
+    pub task_id: Option<String>,
+    pub conflict: Option<String>,
+    pub observability: bool,
+    pub payloads: bool,
+    pub latency_ms: Option<f64>,
+    pub not_before: Option<f64>,
+    pub quiescence: Duration,
+    pub settle: Duration,
+    pub lock_wait: Duration,
+    pub in_flight: bool,
+    pub interrupted: bool,
+    pub failed: bool,
+    pub delete: bool,
+}
+
+#[pymethods]
+impl Request {
+    #[new]
+    #[pyo3(signature = (dirs, rollout_id, task_id, conflict, *, observability, payloads=true,
+        latency_ms=None, not_before=None, quiescence_s=0.0, settle_s=0.0, lock_wait_s=2.0,
+        in_flight=false, interrupted=false, failed=false, delete=false))]
+    #[allow(clippy::too_many_arguments, clippy::fn_params_excessive_bools)]
+    fn new(
+        dirs: Vec<PathBuf>,
+        rollout_id: String,
+        task_id: Option<String>,
+        conflict: Option<String>,
+        observability: bool,
+        payloads: bool,
+        latency_ms: Option<f64>,
+        not_before: Option<f64>,
+        quiescence_s: f64,
+        settle_s: f64,
+        lock_wait_s: f64,
+        in_flight: bool,
+        interrupted: bool,
+        failed: bool,
+        delete: bool,
+    ) -> Self {
+        let seconds = |s: f64| Duration::try_from_secs_f64(s).unwrap_or_default();
+        Self {
+            dirs,
+            rollout_id,
+            task_id,
+            conflict,
+            observability,
+            payloads,
+            latency_ms,
+            not_before,
+            quiescence: seconds(quiescence_s),
+            settle: seconds(settle_s),
+            lock_wait: seconds(lock_wait_s),
+            in_flight,
+            interrupted,
+            failed,
+            delete,
+        }
+    }
+}
+
+/// What was met on the way: facts for counters and log lines.
+#[derive(Debug, Default)]
+pub struct Report {
+    pub calls: usize,
+    pub bytes: usize,
+    pub unreadable: usize,
+    pub waited: Duration,
+    pub lock_unavailable: bool,
+    pub told: Vec<String>,
+    pub kept: Option<String>,
+    pub deleted: bool,
+}
+
+impl Report {
+    /// The report as a dict.
+    pub fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let dict = PyDict::new(py);
+        dict.set_item("calls", self.calls)?;
+        dict.set_item("bytes", self.bytes)?;
+        dict.set_item("unreadable", self.unreadable)?;
+        dict.set_item("waited_s", self.waited.as_secs_f64())?;
+        dict.set_item("lock_unavailable", self.lock_unavailable)?;
+        dict.set_item("told", &self.told)?;
+        dict.set_item("kept", &self.kept)?;
+        dict.set_item("deleted", self.deleted)?;
+        Ok(dict)
+    }
+}
+
+/// Buffers that files are read into, kept from one call to the next: fresh memory costs
+/// more than reading.
+static BUFFERS: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
+const KEPT_BUFFERS: usize = 4;
+const KEPT_BYTES: usize = 64 << 20;
+const FIRST_BUFFER: usize = 256 << 10;
+
+/// A buffer of the pool, given back when it is dropped.
+///
+/// The pool is only ever tried: a child forked while it was held goes without.
+#[derive(Debug)]
+pub struct Buffer(pub Vec<u8>);
+
+impl Buffer {
+    pub fn take() -> Self {
+        let pooled = BUFFERS.try_lock().ok().and_then(|mut pool| pool.pop());
+        Self(pooled.unwrap_or_else(|| Vec::with_capacity(FIRST_BUFFER)))
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        if self.0.capacity() <= KEPT_BYTES
+            && let Ok(mut pool) = BUFFERS.try_lock()
+            && pool.len() < KEPT_BUFFERS
+        {
+            self.0.clear();
+            pool.push(std::mem::take(&mut self.0));
+        }
+    }
+}
+
+/// One rollout's files as they were read.
+#[derive(Debug)]
+pub struct Files {
+    pub reading: Reading,
+    pub in_flight: bool,
+    pub waited: Duration,
+}
+
+impl Request {
+    /// Waits for calls in flight and reads the files into `buffer`.
+    pub fn read(&self, probe: &mut InflightProbe, buffer: &mut Vec<u8>) -> Files {
+        if self.dirs.is_empty() {
+            buffer.clear();
+            return Files {
+                reading: Reading::default(),
+                in_flight: false,
+                waited: Duration::ZERO,
+            };
+        }
+        let (in_flight, waited) = if self.in_flight {
+            (true, Duration::ZERO)
+        } else {
+            let id = &self.rollout_id;
+            let quiet = wait_quiet(&self.dirs, id, self.quiescence, self.settle, probe);
+            (quiet.quiet == Quiet::InFlight, quiet.waited)
+        };
+        let reading = read(&self.dirs, &self.rollout_id, self.lock_wait, buffer);
+        let waited = waited + reading.waited;
+        Files {
+            reading,
+            in_flight,
+            waited,
+        }
+    }
+
+    /// The fold's first step.
+    pub fn scan<'a>(&'a self, files: &Files, text: &'a [u8], sections: Sections<'a>) -> Fold<'a> {
+        let reading = &files.reading;
+        let (late, rest) = text.split_at(reading.late_len.min(text.len()));
+        Fold::scan(Task {
+            rollout_id: &self.rollout_id,
+            task_id: self.task_id.as_deref(),
+            texts: [late, rest],
+            captured: !self.dirs.is_empty(),
+            has_files: reading.has_capture || reading.has_late,
+            facts: Circumstances {
+                incomplete: reading.incomplete,
+                unreadable: reading.unreadable.is_some(),
+                in_flight: files.in_flight,
+                lock_unavailable: reading.lock_unavailable,
+                interrupted: self.interrupted,
+            },
+            sections,
+            not_before: self.not_before,
+            payloads: self.payloads,
+            failed: self.failed,
+            identity_conflict: self.conflict.as_deref(),
+            observability: self.observability,
+            latency_ms: self.latency_ms.filter(|ms| ms.is_finite()),
+        })
+    }
+
+    /// What is told of a rollout before its second step.
+    pub fn report(&self, files: &Files, text: &[u8], fold: &Fold<'_>) -> Report {
+        let mut told: Vec<String> = Vec::new();
+        if let Some(error) = &files.reading.unreadable {
+            told.push(error.to_string());
+        }
+        for (line, at, why) in &fold.capture.told {
+            told.push(format!(
+                "{}: line {line} (byte {at}): {why}",
+                self.rollout_id
+            ));
+        }
+        Report {
+            calls: fold.capture.calls.len(),
+            bytes: text.len(),
+            unreadable: fold.capture.unreadable,
+            waited: files.waited,
+            lock_unavailable: files.reading.lock_unavailable,
+            told,
+            ..Report::default()
+        }
+    }
+
+    /// Removes the files where that was asked for and nothing speaks against it.
+    pub fn delete(&self, files: &Files, folded: &Folded<'_>, report: &mut Report) {
+        let Some(root) = files.reading.root.filter(|_| self.delete) else {
+            return;
+        };
+        if let Some(reason) = folded.keep_files {
+            report.kept = Some(reason.to_owned());
+            return;
+        }
+        let outcome = claim_and_delete(
+            &self.dirs[root],
+            &self.rollout_id,
+            &files.reading,
+            self.lock_wait,
+        );
+        match outcome {
+            Ok(Deletion::Kept(why)) => report.kept = Some(why.reason().to_owned()),
+            Ok(_) => report.deleted = true,
+            Err(error) => report.kept = Some(error.to_string()),
+        }
+    }
+}

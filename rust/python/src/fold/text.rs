@@ -1,0 +1,200 @@
+//! A result as JSON text: its parts, and the record that is made of it.
+
+use std::borrow::Cow;
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::{PyBytes, PyDict};
+use rollfold_core::error::Error;
+use rollfold_core::fold::{Change, Folded, Sections};
+use rollfold_core::json::{self, Raw};
+use rollfold_core::observe::NonFinite;
+use rollfold_core::value::{Key, Members, Value};
+
+use super::{PERF, READ, SOURCE, source_name, source_of};
+use crate::json::{Builder, Serialized, serialize, serialize_numbers};
+
+/// A result's text: as it came, or made from a dict.
+pub enum Body {
+    Came(PyBackedBytes),
+    Made(Serialized),
+}
+
+impl Body {
+    /// Takes `bytes` as they are and a dict as its text.
+    pub fn take(result: &Bound<'_, PyAny>) -> PyResult<Self> {
+        if result.is_instance_of::<PyBytes>() {
+            return Ok(Self::Came(result.extract()?));
+        }
+        if !result.is_instance_of::<PyDict>() {
+            let name = result.get_type().fully_qualified_name()?;
+            return Err(PyTypeError::new_err(format!(
+                "result must be bytes or a dict, not {name}"
+            )));
+        }
+        Ok(Self::Made(serialize_numbers(result)?))
+    }
+
+    fn text(&self) -> &[u8] {
+        match self {
+            Self::Came(bytes) => bytes,
+            Self::Made(made) => &made.text,
+        }
+    }
+
+    /// The result's members.
+    pub fn parse(&self) -> Result<Parsed<'_>, Error> {
+        let text = self.text();
+        let raw = match self {
+            // Made by us: strict already.
+            Self::Made(_) => Raw::new(text),
+            Self::Came(_) => json::parse(text)
+                .map_err(|fault| Error::json(format!("result: {}", fault.kind.text()), fault.at))?,
+        };
+        if !raw.is_object() {
+            return Err(Error::Shape {
+                key: "result".into(),
+                reason: "is no JSON object".into(),
+            });
+        }
+        let mut members: Vec<(Raw<'_>, Raw<'_>)> = Vec::new();
+        for (key, value) in raw.members() {
+            // Of duplicate keys the last wins.
+            match members.iter_mut().find(|(other, _)| *other == key) {
+                Some(same) => same.1 = value,
+                None => members.push((key, value)),
+            }
+        }
+        let offsets = match self {
+            Self::Made(made) => &made.non_finite[..],
+            Self::Came(_) => &[],
+        };
+        Ok(Parsed {
+            members,
+            non_finite: NonFinite { text, offsets },
+        })
+    }
+}
+
+/// A result's members.
+pub struct Parsed<'a> {
+    members: Vec<(Raw<'a>, Raw<'a>)>,
+    non_finite: NonFinite<'a>,
+}
+
+/// Identity keys of the row as JSON, for a result that lacks them.
+pub type Identity = Vec<(String, Vec<u8>)>;
+
+/// The identity of a row as text.
+pub fn identity(keys: &Bound<'_, PyDict>) -> PyResult<Identity> {
+    keys.iter()
+        .map(|(key, value)| Ok((key.extract()?, serialize(&value)?)))
+        .collect()
+}
+
+impl<'a> Parsed<'a> {
+    fn get(&self, name: &str) -> Option<Raw<'a>> {
+        let found = self.members.iter().find(|(key, _)| key.is_str(name));
+        found
+            .map(|(_, value)| *value)
+            .filter(|value| !value.is_null())
+    }
+
+    /// The parts that the fold reads.
+    pub fn sections(&self) -> Sections<'a> {
+        Sections {
+            observations: self.get(READ[0]),
+            trajectory: self.get(READ[1]),
+            verifiers: self.get(READ[2]),
+            capture: self.get(READ[3]),
+            source: source_of(self.get(SOURCE).and_then(Raw::as_str).as_deref()),
+            resolved: self.get("resolved").and_then(Raw::as_bool),
+            non_finite: self.non_finite,
+        }
+    }
+
+    /// The record: the result's members, the row's identity, and what was folded.
+    pub fn record(&self, identity: &'a Identity, folded: Option<Folded<'a>>) -> Value<'a> {
+        let mut members: Members<'a> = self
+            .members
+            .iter()
+            .map(|(key, value)| (Key::Raw(*key), Value::Raw(*value)))
+            .collect();
+        for (name, value) in identity {
+            let value = Value::Raw(Raw::new(value));
+            match members.iter_mut().find(|(key, _)| key.is(name)) {
+                Some((_, Value::Raw(old))) if !old.is_null() => {}
+                Some(same) => same.1 = value,
+                None => {
+                    if let Some(key) = NAMES.iter().find(|known| *known == name) {
+                        members.push((Key::Name(key), value));
+                    }
+                }
+            }
+        }
+        let Some(folded) = folded else {
+            return Value::Object(members);
+        };
+        let source = match (&folded.trajectory, folded.source) {
+            (Change::Set(_), Some(source)) => {
+                Change::Set(Value::Str(Cow::Borrowed(source_name(source))))
+            }
+            _ => Change::Keep,
+        };
+        let changes = [
+            (READ[3], folded.capture),
+            (READ[0], folded.observations),
+            (READ[1], folded.trajectory),
+            (PERF, folded.perf),
+            (SOURCE, source),
+        ];
+        for (name, change) in changes {
+            let place = members.iter().position(|(key, _)| key.is(name));
+            match (change, place) {
+                (Change::Keep, _) | (Change::Remove, None) => {}
+                (Change::Remove, Some(at)) => drop(members.remove(at)),
+                (Change::Set(value), Some(at)) => members[at].1 = value,
+                (Change::Set(value), None) => members.push((Key::Name(name), value)),
+            }
+        }
+        Value::Object(members)
+    }
+}
+
+/// The identity keys that a record may get (contract, section 2).
+const NAMES: [&str; 7] = [
+    "_ng_task_index",
+    "_ng_rollout_index",
+    "_ng_attempt_index",
+    "_ng_rollout_id",
+    "agent_ref",
+    "task_source",
+    "skills_ref",
+];
+
+/// The values of some keys of a JSON object, as a dict; null and missing are left out.
+///
+/// Raises `ValueError` where `text` is no strict JSON object.
+#[pyfunction]
+fn members<'py>(
+    py: Python<'py>,
+    text: PyBackedBytes,
+    keys: Vec<String>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let body = Body::Came(text);
+    let parsed = body.parse().map_err(|error| crate::store::raised(error))?;
+    let found = PyDict::new(py);
+    let mut builder = Builder::new(py);
+    for key in keys {
+        if let Some(value) = parsed.get(&key) {
+            found.set_item(key, builder.build(value)?)?;
+        }
+    }
+    Ok(found)
+}
+
+/// Adds this file's function.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(members, module)?)
+}
