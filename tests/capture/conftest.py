@@ -1,5 +1,4 @@
 import asyncio
-import contextlib
 import gzip
 import json
 import socket
@@ -180,30 +179,60 @@ class ModelServer:
         await self._body(send, b"<html>\xff</html>")
 
 
-@contextlib.contextmanager
-def serving(app: Any) -> Iterator[str]:
-    """Serve an ASGI application on loopback in a thread; gives its base URL."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(app, log_level="critical", lifespan="off", ws="none", http="h11")
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-    thread.start()
-    try:
-        while not server.started:
-            time.sleep(0.005)
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        server.force_exit = True
-        thread.join(20)
-        listener.close()
-        assert not thread.is_alive()
+class Served:
+    """A running server, whose application changes from test to test."""
+
+    def __init__(self) -> None:
+        self.app: Any = None
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        config = uvicorn.Config(
+            self._dispatch,
+            interface="asgi3",
+            log_level="critical",
+            lifespan="off",
+            ws="none",
+            http="h11",
+        )
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(
+            target=self._server.run, kwargs={"sockets": [self._listener]}
+        )
+        self._thread.start()
+        wait_until(lambda: self._server.started, 30)
+
+    async def _dispatch(self, scope: Any, receive: Any, send: Any) -> None:
+        await self.app(scope, receive, send)
+
+    def stop(self) -> None:
+        self._server.should_exit = True
+        self._server.force_exit = True
+        self._thread.join(30)
+        self._listener.close()
+        assert not self._thread.is_alive()
+
+
+@pytest.fixture(scope="session")
+def idle_servers() -> Iterator[list[Served]]:
+    idle: list[Served] = []
+    yield idle
+    for server in idle:
+        server.stop()
 
 
 @pytest.fixture
-def serve() -> Iterator[Callable[[Any], str]]:
-    with contextlib.ExitStack() as stack:
-        yield lambda app: stack.enter_context(serving(app))
+def serve(idle_servers: list[Served]) -> Iterator[Callable[[Any], str]]:
+    """Serve an ASGI application on loopback in a thread; gives its base URL."""
+    used: list[Served] = []
+
+    def start(app: Any) -> str:
+        server = idle_servers.pop() if idle_servers else Served()
+        used.append(server)
+        server.app = app
+        return server.url
+
+    yield start
+    idle_servers.extend(used)
 
 
 @pytest.fixture
