@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -146,6 +147,7 @@ def test_killed_at_any_point_two_hundred_times(tmp_path):
     writer = script(MORTAL, tmp_path, 200, acknowledged)
     reader_saw = 0
     while writer.poll() is None:
+        time.sleep(0.02)
         good, _ = ids_of(_core.CaptureReading([tmp_path], "r").data[:2_000_000])
         reader_saw = max(reader_saw, len(good))
     assert writer.stdout.read() == "done\n"
