@@ -251,3 +251,19 @@ async def test_a_drain_turns_a_retry_that_waits_into_a_row_that_never_started(ru
     summary = await run(retries=1, resume=True)
     assert [r.get("_ng_attempt_index", 0) for r in run.agent.seen] == [0, 1]
     assert (summary.failed, summary.unfinished) == (1, 0)
+
+
+async def test_a_result_that_says_it_is_another_is_still_its_rows(run):
+    """A result's own identity keys stay; a resume knows all the same whose result it is."""
+    keys = [{"_ng_task_index": 1}, {"_ng_rollout_id": "not/valid"}, {"_ng_task_index": 99}]
+    run.write([*({"n": n, "do": "lie", "keys": k} for n, k in enumerate(keys)), {"n": 3}])
+    summary = await run(concurrency=1)
+    assert (summary.succeeded, summary.unfinished) == (4, 0)
+    kept = run.output.read_bytes().splitlines(keepends=True)
+    assert [json.loads(line)["_ng_task_index"] for line in kept] == [1, 1, 99, 3]
+    run.agent.seen.clear()
+    assert (await run(resume=True)).succeeded == 4
+    assert run.agent.seen == []
+    run.output.write_bytes(b"".join(kept[1:]))  # task 0's is lost; it is not taken for task 1's
+    assert (await run(resume=True)).succeeded == 4
+    assert [row["n"] for row in run.agent.seen] == [0]

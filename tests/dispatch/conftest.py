@@ -44,6 +44,8 @@ class Agent:
                 self.all_here.set()
             await asyncio.wait_for(self.all_here.wait(), 60)
             return web.json_response({"reward": 1.0})
+        if do == "lie":
+            return web.json_response({"reward": 1.0, **row["keys"]})
         if do == "pad":
             return web.json_response({"reward": 1.0, "pad": "x" * row["size"]})
         if do == "status":

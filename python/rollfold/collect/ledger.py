@@ -1,6 +1,7 @@
 """The files of a run, each append-only: what was dispatched, what came of it."""
 
 import asyncio
+import hashlib
 import os
 import queue
 import threading
@@ -18,6 +19,9 @@ from rollfold.errors import RollfoldError, RolloutIdError
 
 BATCH: Final = 128
 """Lines that share one fsync at most."""
+
+STRANGER: Final = "recorded_as_sha256"
+"""Key of a note in the dispatched file, see `stranger_line`."""
 
 Decode = Callable[[bytes], object]
 
@@ -139,8 +143,8 @@ def _last_line(file: Any, size: int) -> int:
     return 0
 
 
-def read_lines(path: Path, decode: Decode) -> Iterator[tuple[int, dict[str, Any] | None]]:
-    """Read a file's records with their lines' numbers, None for a line that is none."""
+def read_lines(path: Path, decode: Decode) -> Iterator[tuple[int, bytes, dict[str, Any] | None]]:
+    """Read a file's lines: number, text, record; the record is None where the line is none."""
     if not path.exists():
         return
     with path.open("rb") as file:
@@ -150,9 +154,8 @@ def read_lines(path: Path, decode: Decode) -> Iterator[tuple[int, dict[str, Any]
             try:
                 record = decode(line)
             except (ValueError, RollfoldError):
-                yield number, None
-                continue
-            yield number, record if isinstance(record, dict) else None
+                record = None
+            yield number, line, record if isinstance(record, dict) else None
 
 
 class History:
@@ -162,18 +165,19 @@ class History:
         paths: the run's files; torn lines are moved aside.
         plan: what the run is to do.
         decode: an output line's record.
-        see: gets every record of a result, for the summary.
+        see: gets every record of a result and its rollout, for the summary.
 
     Raises:
         InputError: the files are of another run.
     """
 
     def __init__(
-        self, paths: Paths, plan: Plan, decode: Decode, see: Callable[[dict[str, Any]], None]
+        self, paths: Paths, plan: Plan, decode: Decode, see: Callable[[dict[str, Any], str], None]
     ) -> None:
         self.notes: list[str] = []
         self.rollouts: dict[str, Attempts] = {}
         self._paths = paths
+        self._strangers: dict[str, tuple[str, int]] = {}
         for path in (paths.output, paths.failures, paths.dispatched):
             moved = heal(path)
             if moved:
@@ -182,20 +186,25 @@ class History:
                 )
         keys = {rollout_key(row) or "" for row in plan.rows()}
         self._read_dispatched(plan, keys)
-        for record in self._records(paths.failures, _core.loads, keys):
-            self._outcome(record)
-        for record in self._records(paths.output, decode, keys):
-            attempts, attempt = self._attempts(record), identity.attempt_index(record)
+        for where, _, record in self._records(paths.failures, _core.loads):
+            self._outcome(self._known(where, record, keys), record)
+        for where, line, record in self._records(paths.output, decode):
+            stranger = self._strangers.get(line_digest(line)) if self._strangers else None
+            key, attempt = stranger or (
+                self._known(where, record, keys),
+                identity.attempt_index(record),
+            )
+            attempts = self._attempts(key)
             if attempts.succeeded:
-                self.notes.append(f"{paths.output}: {rollout_key(record)} has two results")
+                self.notes.append(f"{where}: {key} has two results")
                 continue
             attempts.succeeded = True
             attempts.finished.add(attempt)
-            see(record)
+            see(record, key)
 
     def _read_dispatched(self, plan: Plan, keys: set[str]) -> None:
-        lines = self._records(self._paths.dispatched, _core.loads, keys)
-        first = next(lines, None)
+        lines = self._records(self._paths.dispatched, _core.loads)
+        _, _, first = next(lines, (None, None, None))
         if first is None:
             if self._paths.output.exists() or self._paths.failures.exists():
                 self.notes.append(
@@ -207,30 +216,34 @@ class History:
                 f"{self._paths.dispatched}: belongs to the run {first.get('run_id')}, "
                 f"these inputs are the run {plan.run_id}"
             )
-        for line in lines:
-            self._attempts(line).dispatched.add(identity.attempt_index(line))
+        for where, _, line in lines:
+            key, attempt = self._known(where, line, keys), identity.attempt_index(line)
+            self._attempts(key).dispatched.add(attempt)
+            if isinstance(line.get(STRANGER), str):
+                self._strangers[line[STRANGER]] = (key, attempt)
 
-    def _records(self, path: Path, decode: Decode, keys: set[str]) -> Iterator[dict[str, Any]]:
-        for number, record in read_lines(path, decode):
+    def _records(self, path: Path, decode: Decode) -> Iterator[tuple[str, bytes, dict[str, Any]]]:
+        for number, line, record in read_lines(path, decode):
             if record is None:
                 self.notes.append(f"{path}: line {number} cannot be read")
-                continue
-            if "run_id" in record and number == 1:
-                yield record
-                continue
-            try:
-                key = rollout_key(record)
-            except RolloutIdError as error:
-                raise InputError(f"{path}: line {number}: {error}") from error
-            if key not in keys:
-                raise InputError(f"{path}: line {number}: {key} is no rollout of these inputs")
-            yield record
+            else:
+                yield f"{path}: line {number}", line, record
 
-    def _attempts(self, record: Mapping[str, Any]) -> Attempts:
-        return self.rollouts.setdefault(rollout_key(record) or "", Attempts())
+    def _known(self, where: str, record: Mapping[str, Any], keys: set[str]) -> str:
+        """Give a record's rollout, which must be one of this run."""
+        try:
+            key = rollout_key(record)
+        except RolloutIdError as error:
+            raise InputError(f"{where}: {error}") from error
+        if key is None or key not in keys:
+            raise InputError(f"{where}: {key} is no rollout of these inputs")
+        return key
 
-    def _outcome(self, record: Mapping[str, Any]) -> None:
-        attempts, attempt = self._attempts(record), identity.attempt_index(record)
+    def _attempts(self, key: str) -> Attempts:
+        return self.rollouts.setdefault(key, Attempts())
+
+    def _outcome(self, key: str, record: Mapping[str, Any]) -> None:
+        attempts, attempt = self._attempts(key), identity.attempt_index(record)
         if record.get(OMITTED) == NEVER_STARTED:
             attempts.never_started.add(attempt)
             return  # it never ran: the same attempt is still to run
@@ -346,14 +359,32 @@ def header(plan: Plan) -> bytes:
 
 def dispatch_line(row: Mapping[str, Any], rollout_id: str | None) -> bytes:
     """Give the line that notes a dispatch."""
+    note = {**_stamp(row), "rollout_id": rollout_id, "dispatched_at": time.time()}
+    return _core.dumps(note)
+
+
+def stranger_line(row: Mapping[str, Any], line: bytes) -> bytes:
+    """Give the note that an output line is of this row, though its record says otherwise.
+
+    A result may bring identity keys of its own, and what is there stays (contract, section
+    2); a resume still has to know whose result it is.
+    """
+    return _core.dumps({**_stamp(row), STRANGER: line_digest(line)})
+
+
+def line_digest(line: bytes) -> str:
+    """Give a hash of a line, without its newline."""
+    return hashlib.sha256(line.rstrip(b"\n")).hexdigest()
+
+
+def _stamp(row: Mapping[str, Any]) -> dict[str, Any]:
     keys = (
         identity.TASK_INDEX,
         identity.ROLLOUT_INDEX,
         identity.ATTEMPT_INDEX,
         identity.ROLLOUT_ID,
     )
-    note = {key: row[key] for key in keys if row.get(key) is not None}
-    return bytes(_core.dumps({**note, "rollout_id": rollout_id, "dispatched_at": time.time()}))
+    return {key: row[key] for key in keys if row.get(key) is not None}
 
 
 def _by_file(

@@ -138,7 +138,7 @@ def records_of(path: Path, unreadable: Callable[[str], None]) -> Iterator[Result
             ),
         )
         return
-    for number, record in read_lines(path, decode_line):
+    for number, _, record in read_lines(path, decode_line):
         if record is None:
             unreadable(f"{path}: line {number} cannot be read")
         else:

@@ -11,7 +11,15 @@ from typing import Any, Final, Literal
 from rollfold import _core, identity
 from rollfold.client import AgentClient, GymConfig, allow_connections, fetch_gym_config
 from rollfold.collect.latest import rollout_key
-from rollfold.collect.ledger import Appender, Attempts, History, Paths, dispatch_line, header
+from rollfold.collect.ledger import (
+    Appender,
+    Attempts,
+    History,
+    Paths,
+    dispatch_line,
+    header,
+    stranger_line,
+)
 from rollfold.collect.plan import InputError, Plan, materialize
 from rollfold.collect.record import Records, decode_line
 from rollfold.collect.show import Progress, Quiet
@@ -31,6 +39,7 @@ from rollfold.dispatch.attempt import (
 )
 from rollfold.dispatch.budget import Budget
 from rollfold.dispatch.engine import Engine, Outcome, Sent
+from rollfold.errors import RolloutIdError
 
 logger = logging.getLogger("rollfold.collect")
 
@@ -175,7 +184,7 @@ class Collector:
         for start in range(0, len(lost), LOST_AT_ONCE):
             batch = lost[start : start + LOST_AT_ONCE]
             for outcome in await asyncio.gather(*(self._finish(sent) for sent in batch)):
-                self.summary.add(outcome.result)
+                self.summary.add(outcome.result, rollout_key(outcome.row))
         allow_connections(min(options.concurrency, plan.total))
         self._engine = Engine(
             self._todo(plan),
@@ -290,7 +299,7 @@ class Collector:
         row, reply = sent.row, sent.reply
         if isinstance(reply, dict):
             record = await self._records.enriched(sent, reply)
-            await self._append(self.paths.output, record, self._records.encode)
+            await self._append_result(row, record)
             late = await self._records.delete(sent, reply, record)
             if late is not None:
                 await self._append(self.paths.late, late, self._records.encode)
@@ -312,6 +321,14 @@ class Collector:
         await self._append(self.paths.failures, record, _core.dumps)
         return Outcome(row, record, None, sent.seconds, failed=isinstance(reply, Failure))
 
+    async def _append_result(self, row: dict[str, Any], record: dict[str, Any]) -> None:
+        if _says(record, row):
+            await self._append(self.paths.output, record, self._records.encode)
+            return
+        line = self._records.encode(record)
+        self._appender.note(self.paths.dispatched, stranger_line(row, line))
+        await self._append(self.paths.output, record, lambda _: line)
+
     async def _append(
         self, path: Path, record: dict[str, Any], encode: Callable[[dict[str, Any]], bytes]
     ) -> None:
@@ -325,7 +342,9 @@ class Collector:
             if outcome.error is not None:
                 raise outcome.error
             self.summary.add(
-                outcome.result, None if outcome.seconds is None else outcome.seconds * 1000.0
+                outcome.result,
+                rollout_key(outcome.row),
+                None if outcome.seconds is None else outcome.seconds * 1000.0,
             )
             if outcome.failed:
                 self._retry(engine, outcome)
@@ -358,3 +377,11 @@ def _as_attempt(row: dict[str, Any], attempt: int) -> dict[str, Any]:
     if identity.attempt_index(row) == attempt:
         return row
     return {**row, identity.ATTEMPT_INDEX: attempt}
+
+
+def _says(record: dict[str, Any], row: dict[str, Any]) -> bool:
+    """Say whether a record gives the rollout id of its row."""
+    try:
+        return identity.rollout_id(record) == identity.rollout_id(row)
+    except RolloutIdError:
+        return False

@@ -11,6 +11,7 @@ from typing import Any, Final
 from rollfold import identity
 from rollfold.collect.latest import rollout_key
 from rollfold.dispatch.attempt import FAILURE_CLASS, OMITTED, agent_of
+from rollfold.errors import RolloutIdError
 
 TOKEN_FIELDS: Final = (
     "tokens_in",
@@ -115,15 +116,19 @@ class Summary:
         """Over all agents."""
         return self._reward_sum / self._rewards if self._rewards else None
 
-    def add(self, record: Mapping[str, Any], latency_ms: float | None = None) -> None:
+    def add(
+        self, record: Mapping[str, Any], key: str | None = None, latency_ms: float | None = None
+    ) -> None:
         """Count a record: of a result, a failure or an omitted rollout; a later one of a rollout wins.
 
         Args:
             record: enriched or not.
+            key: its rollout, where that is not what the record itself says.
             latency_ms: measured, where the record does not say it.
         """
         name = agent_of(record) or UNKNOWN_AGENT
-        key = rollout_key(record) or f"record {id(record)}"
+        if key is None:
+            key = _key_of(record)
         outcome = outcome_of(record)
         if outcome is not None:
             self.note_open(key, name, *outcome)
@@ -240,3 +245,11 @@ def _pass_at(k: int, attempts: list[list[int]]) -> dict[str, Any]:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _key_of(record: Mapping[str, Any]) -> str:
+    """Give a record's rollout; one without a valid id stands for itself."""
+    try:
+        return rollout_key(record) or f"record {id(record)}"
+    except RolloutIdError:
+        return f"record {id(record)}"
