@@ -173,7 +173,7 @@ impl Assembler {
         // line may come a chunk later.
         if terminal.is_none()
             && !*ended_before
-            && let Some((event, start)) = decoder.pending()
+            && let Some((event, start)) = decoder.first_line()
             && may_be_terminal(event)
         {
             terminal = is_terminal_event(event).then_some(start);
@@ -401,12 +401,19 @@ fn is_terminal(kind: &str) -> bool {
 
 /// A look at an event's bytes that spares parsing most of them.
 fn may_be_terminal(event: &Event) -> bool {
+    const ENDS: [&[u8]; 6] = [
+        b"\"error\"",
+        b"message_stop",
+        b"response.completed",
+        b"response.incomplete",
+        b"response.failed",
+        b"response.cancel",
+    ];
     let finds = |needle: &[u8]| memchr::memmem::find(&event.data, needle).is_some();
     is_done_mark(&event.data)
-        || !event.name.is_empty() && event.name.len() < 32
-        || finds(b"\"error\"")
-        || finds(b"message_stop")
-        || finds(b"response.")
+        || event.name == b"error"
+        || std::str::from_utf8(&event.name).is_ok_and(is_terminal)
+        || ENDS.iter().any(|end| finds(end))
 }
 
 /// Whether an event ends a stream.

@@ -1,10 +1,36 @@
 //! How reported items find their place in a terminal event's output.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::items::Item;
 use super::parse::{Strictness, parse};
 use super::value::{Object, Value};
+
+type Same = fn(&Item, &Object) -> bool;
+
+/// Where in an output each name (an id) is.
+struct Named<'a>(HashMap<&'a str, Vec<usize>>);
+
+impl<'a> Named<'a> {
+    fn new(output: &'a [Value], name: impl Fn(&'a Object) -> Option<&'a str>) -> Self {
+        let mut places: HashMap<&str, Vec<usize>> = HashMap::new();
+        for (at, item) in output.iter().enumerate() {
+            if let Some(name) = item.as_object().and_then(&name) {
+                places.entry(name).or_default().push(at);
+            }
+        }
+        Self(places)
+    }
+
+    fn all(&self, name: Option<&str>) -> impl Iterator<Item = usize> {
+        name.and_then(|name| self.0.get(name))
+            .into_iter()
+            .flatten()
+            .copied()
+    }
+}
+
+const MAX_PAIRS: usize = 1 << 18;
 
 /// A terminal event's output with the reported items that it lacks back in output order.
 ///
@@ -33,17 +59,38 @@ pub(super) fn put_back(
 
     let mut places: Vec<Option<usize>> = vec![None; known.len()];
     let mut taken = vec![false; output.len()];
-    for same in [same_id, same_call, same_place, same_content] {
+    let ids = Named::new(&output, |item| item.str("id"));
+    let calls = Named::new(&output, |item| item.str("call_id"));
+    // Contents are compared pair by pair: not for thousands of items.
+    let compare = output.len() * known.len() <= MAX_PAIRS;
+    let everywhere = if compare { 0..output.len() } else { 0..0 };
+    for tier in 0..4 {
         for (place, (index, item)) in places.iter_mut().zip(&known) {
             if place.is_some() {
                 continue;
             }
-            *place = output.iter().enumerate().position(|(at, candidate)| {
-                !taken[at]
-                    && candidate
+            let index = usize::try_from(*index).unwrap_or(usize::MAX);
+            let is_free = |&at: &usize| !taken[at] && output[at].as_object().is_some();
+            let fits = |same: Same| {
+                let output = &output;
+                move |at: &usize| {
+                    output[*at]
                         .as_object()
-                        .is_some_and(|candidate| same(item, *index, candidate, at))
-            });
+                        .is_some_and(|other| same(item, other))
+                }
+            };
+            *place = match tier {
+                0 => ids.all(item.id()).find(is_free),
+                1 => calls
+                    .all(item.call_id())
+                    .filter(is_free)
+                    .find(fits(same_kind)),
+                2 => Some(index)
+                    .filter(|at| *at < output.len())
+                    .filter(is_free)
+                    .filter(fits(same_place)),
+                _ => everywhere.clone().filter(is_free).find(fits(same_content)),
+            };
             if let Some(at) = *place {
                 taken[at] = true;
             }
@@ -54,13 +101,13 @@ pub(super) fn put_back(
     let echoed: Vec<bool> = places
         .iter()
         .zip(&known)
-        .map(|(place, (index, item))| {
+        .map(|(place, (_, item))| {
             let is_there = |candidate: &Value| {
                 candidate
                     .as_object()
-                    .is_some_and(|candidate| same_content(item, *index, candidate, 0))
+                    .is_some_and(|candidate| same_content(item, candidate))
             };
-            place.is_none() && !item.done && output.iter().any(is_there)
+            place.is_none() && !item.done && compare && output.iter().any(is_there)
         })
         .collect();
 
@@ -100,31 +147,20 @@ fn written_members(item: Value) -> Value {
     }
 }
 
-fn same_id(item: &Item, _: i64, candidate: &Object, _: usize) -> bool {
-    item.id().is_some() && item.id() == candidate.str("id")
-}
-
 fn same_kind(item: &Item, candidate: &Object) -> bool {
     item.value.str("type") == candidate.str("type")
 }
 
-fn same_call(item: &Item, _: i64, candidate: &Object, _: usize) -> bool {
-    same_kind(item, candidate)
-        && item.call_id().is_some()
-        && item.call_id() == candidate.str("call_id")
-}
-
 /// At the item's own index, where one of the two has no id to tell them apart.
-fn same_place(item: &Item, index: i64, candidate: &Object, at: usize) -> bool {
+fn same_place(item: &Item, candidate: &Object) -> bool {
     same_kind(item, candidate)
-        && usize::try_from(index) == Ok(at)
         && item
             .call_id()
             .is_none_or(|call| candidate.str("call_id").is_none_or(|own| own == call))
         && (item.id().is_none() || candidate.str("id").is_none())
 }
 
-fn same_content(item: &Item, _: i64, candidate: &Object, _: usize) -> bool {
+fn same_content(item: &Item, candidate: &Object) -> bool {
     const APART: [&str; 5] = ["id", "type", "status", "role", "encrypted_content"];
     if !same_kind(item, candidate) {
         return false;

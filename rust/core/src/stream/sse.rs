@@ -28,6 +28,8 @@ pub struct Decoder {
     past_bom: bool,
     event: Event,
     has_data: bool,
+    /// The event's first data line became complete and nobody has looked at it yet.
+    fresh: bool,
     /// Where the current event's first byte is, counted from the body's first byte.
     event_start: Option<u64>,
     /// Bytes of the chunks before this one.
@@ -70,6 +72,7 @@ impl Decoder {
                     // A huge line becomes the data as it is, not a second copy.
                     self.event_start.get_or_insert(start);
                     self.has_data = true;
+                    self.fresh = true;
                     self.past_bom = true;
                     line.drain(..if line[5] == b' ' { 6 } else { 5 });
                     self.event.data = line;
@@ -96,10 +99,10 @@ impl Decoder {
         self.end_event(&mut dispatch);
     }
 
-    /// The event under way and where it began, where a data line of it is complete.
-    #[must_use]
-    pub fn pending(&self) -> Option<(&Event, u64)> {
-        self.has_data
+    /// The event under way and where it began, where its first data line has just become
+    /// complete. Says so once an event, so that a long one is not looked at again and again.
+    pub fn first_line(&mut self) -> Option<(&Event, u64)> {
+        (std::mem::take(&mut self.fresh) && self.has_data)
             .then(|| (&self.event, self.event_start.unwrap_or(0)))
     }
 
@@ -125,6 +128,7 @@ impl Decoder {
                 if self.has_data {
                     self.event.data.push(b'\n');
                 }
+                self.fresh = !self.has_data;
                 self.has_data = true;
                 self.event.data.extend_from_slice(value);
             }

@@ -1,13 +1,15 @@
 //! Text that may be broken for a while: bytes in which half surrogates and cut
 //! characters wait for their other half.
 
+use std::borrow::Borrow;
+
 /// A string under assembly.
 ///
 /// The bytes are WTF-8, generalised: a half surrogate is its three-byte form, and bytes
 /// that are no UTF-8 at all stay as they came. Only [`Text::write_json`] and
 /// [`Text::to_string_lossy`] repair: two halves that met become their character, and
 /// whatever is still broken becomes U+FFFD.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Text(Vec<u8>);
 
 impl Text {
@@ -73,6 +75,12 @@ impl Text {
             Err(_) => repair(&self.0, |piece| escape(piece.as_bytes(), out)),
         }
         out.push(b'"');
+    }
+}
+
+impl Borrow<[u8]> for Text {
+    fn borrow(&self) -> &[u8] {
+        &self.0
     }
 }
 

@@ -1,6 +1,8 @@
 //! A small owned JSON tree for streams: keys keep their order, numbers their digits,
 //! strings may be broken for a while.
 
+use std::collections::HashMap;
+
 use super::parse::{Strictness, parse};
 use super::text::Text;
 
@@ -26,13 +28,26 @@ pub enum Value {
 }
 
 /// An object's members in order. A key that came twice is kept twice; the last one counts.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Object(Vec<(Text, Value)>);
+#[derive(Clone, Debug, Default)]
+pub struct Object {
+    members: Vec<(Text, Value)>,
+    /// Where each key's last member is, once a large object is merged into.
+    index: Option<Box<HashMap<Text, usize>>>,
+}
+
+/// From this many members on keys are looked up by hash when members are merged in.
+const INDEXED_FROM: usize = 48;
+
+impl PartialEq for Object {
+    fn eq(&self, other: &Self) -> bool {
+        self.members == other.members
+    }
+}
 
 impl Object {
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&Value> {
-        self.0
+        self.members
             .iter()
             .rev()
             .find(|(name, _)| name == key)
@@ -44,7 +59,7 @@ impl Object {
     }
 
     fn get_mut_text(&mut self, key: &[u8]) -> Option<&mut Value> {
-        self.0
+        self.members
             .iter_mut()
             .rev()
             .find(|(name, _)| name.as_bytes() == key)
@@ -53,15 +68,29 @@ impl Object {
 
     /// The value at `key`, which becomes `default` first where there is none.
     pub fn entry(&mut self, key: &[u8], default: Value) -> &mut Value {
-        let at = self
-            .0
-            .iter()
-            .rposition(|(name, _)| name.as_bytes() == key)
-            .unwrap_or_else(|| {
-                self.0.push((Text::from(key), default));
-                self.0.len() - 1
-            });
-        &mut self.0[at].1
+        let at = self.position(key).unwrap_or_else(|| {
+            self.push(Text::from(key), default);
+            self.members.len() - 1
+        });
+        &mut self.members[at].1
+    }
+
+    fn position(&mut self, key: &[u8]) -> Option<usize> {
+        if self.members.len() < INDEXED_FROM {
+            return self
+                .members
+                .iter()
+                .rposition(|(name, _)| name.as_bytes() == key);
+        }
+        let index = self.index.get_or_insert_with(|| {
+            let keys = self
+                .members
+                .iter()
+                .enumerate()
+                .map(|(at, (name, _))| (name.clone(), at));
+            Box::new(keys.collect())
+        });
+        index.get(key).copied()
     }
 
     pub fn set(&mut self, key: &str, value: Value) {
@@ -69,12 +98,16 @@ impl Object {
     }
 
     pub(crate) fn push(&mut self, key: Text, value: Value) {
-        self.0.push((key, value));
+        if let Some(index) = &mut self.index {
+            index.insert(key.clone(), self.members.len());
+        }
+        self.members.push((key, value));
     }
 
     pub fn remove(&mut self, key: &str) -> Option<Value> {
+        self.index = None;
         let mut last = None;
-        self.0.retain_mut(|(name, value)| {
+        self.members.retain_mut(|(name, value)| {
             let stays = name != key;
             if !stays {
                 last = Some(std::mem::replace(value, Value::Null));
@@ -86,11 +119,11 @@ impl Object {
 
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.members.is_empty()
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (&Text, &Value)> {
-        self.0.iter().map(|(key, value)| (key, value))
+        self.members.iter().map(|(key, value)| (key, value))
     }
 
     /// The string at `key`.
@@ -165,18 +198,19 @@ impl IntoIterator for Object {
     type IntoIter = std::vec::IntoIter<(Text, Value)>;
 
     fn into_iter(self) -> Self::IntoIter {
-        self.0.into_iter()
+        self.members.into_iter()
     }
 }
 
 impl FromIterator<(&'static str, Value)> for Object {
     fn from_iter<I: IntoIterator<Item = (&'static str, Value)>>(members: I) -> Self {
-        Self(
-            members
-                .into_iter()
-                .map(|(key, value)| (Text::from(key), value))
-                .collect(),
-        )
+        let members = members
+            .into_iter()
+            .map(|(key, value)| (Text::from(key), value));
+        Self {
+            members: members.collect(),
+            index: None,
+        }
     }
 }
 
