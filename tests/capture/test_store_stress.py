@@ -242,16 +242,32 @@ def test_a_file_system_without_locks(tmp_path):
         print(reading.lock_unavailable, reading.data.count(b"\\n"), reading.incomplete)
         print(reading.delete())
         print(dict(recorder.counts))
+        from rollfold import enrich_run_result
+        result = enrich_run_result(
+            {"_ng_rollout_id": "r"}, {}, capture_dirs=[sys.argv[1]],
+            observability_enabled=True, delete_capture=True,
+        )["ng_model_call_capture"]
+        print(len(result["calls"]), result["gaps"])
         """)
     done = subprocess.run(
         [sys.executable, "-c", program, tmp_path], capture_output=True, text=True, check=False
     )
     assert done.stderr == ""
-    warned_of_announcing, warned_of_locks, reading, deletion, counts = done.stdout.splitlines()
+    (
+        warned_of_announcing,
+        warned_of_locks,
+        reading,
+        deletion,
+        counts,
+        kept,
+        record,
+    ) = done.stdout.splitlines()
     assert warned_of_announcing == warned_of_locks == "WARNED"
     assert reading == "True 3 False"
     assert deletion == "lock unavailable"
     assert "'recorded': 3" in counts
+    assert kept == "WARNED"
+    assert record == "3 [{'code': 'model_call_capture_lock_unavailable'}]"
 
 
 def test_a_reader_that_waits_follows_the_file(tmp_path):
