@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rollfold.capture.store import clear_model_call_captures_for_rollouts
     from rollfold.client import AgentClient
     from rollfold.collect import CollectOptions, collect_async, latest_executed
+    from rollfold.dispatch import RolloutFailedError, RowsError, run_examples, stamp_rollout_ids
     from rollfold.enrich import (
         enrich_run_result,
         enrich_run_result_async,
@@ -22,11 +23,14 @@ if TYPE_CHECKING:
         enrich_run_results_json,
         stats,
     )
-    from rollfold.dispatch import RolloutFailedError, RowsError, run_examples, stamp_rollout_ids
     from rollfold.errors import MissingExtraError, RollfoldError, RolloutIdError
     from rollfold.log import RolloutLog, merge_logs
     from rollfold.log_reading import read_log
     from rollfold.packed import pack, unpack
+    from rollfold.trajectory import (
+        join_model_call_observations,
+        merge_model_call_capture_into_record,
+    )
 
 _PUBLIC = {
     "AgentClient": "rollfold.client",
@@ -46,6 +50,8 @@ _PUBLIC = {
     "enrich_run_result_json": "rollfold.enrich",
     "enrich_run_results": "rollfold.enrich",
     "enrich_run_results_json": "rollfold.enrich",
+    "join_model_call_observations": "rollfold.trajectory",
+    "merge_model_call_capture_into_record": "rollfold.trajectory",
     "latest_executed": "rollfold.collect",
     "merge_logs": "rollfold.log",
     "pack": "rollfold.packed",
@@ -77,8 +83,10 @@ __all__ = [
     "enrich_run_result_json",
     "enrich_run_results",
     "enrich_run_results_json",
+    "join_model_call_observations",
     "latest_executed",
     "merge_logs",
+    "merge_model_call_capture_into_record",
     "pack",
     "read_log",
     "run_examples",

@@ -1,7 +1,7 @@
 """The compiled part: Rust, without a Python object in its loops."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, final
 
@@ -374,7 +374,7 @@ def dumps(record: object) -> bytes:
     is nested too deep to be read again.
     """
 
-def loads(text: bytes) -> object:
+def loads(text: bytes) -> Any:
     """Build the value of strict JSON text. Raises `ValueError` with the byte offset."""
 
 # --- packed records (docs/packed.md); `rollfold.packed` is the interface ---
@@ -485,3 +485,58 @@ def log_record_key(line: bytes) -> tuple[str | None, bool]:
 
 def log_writer_at_work(path: str | os.PathLike[str]) -> bool:
     """Whether some writer has the file open now."""
+
+# --- the fold (contract, sections 3 to 13); `rollfold.enrich` is the interface ---
+
+class Request:
+    """One rollout to be folded: everything but its result."""
+
+    def __new__(
+        cls,
+        dirs: Sequence[str | os.PathLike[str]],
+        rollout_id: str,
+        task_id: str | None,
+        conflict: str | None,
+        *,
+        observability: bool,
+        payloads: bool = True,
+        latency_ms: float | None = None,
+        not_before: float | None = None,
+        quiescence_s: float = 0.0,
+        settle_s: float = 0.0,
+        lock_wait_s: float = 2.0,
+        in_flight: bool = False,
+        interrupted: bool = False,
+        failed: bool = False,
+        delete: bool = False,
+        mode: str = "files",
+    ) -> Request: ...
+
+class Watch:
+    """A wait for calls in flight, in steps: the caller sleeps in its own way."""
+
+    def __new__(cls, request: Request, timeout_s: float, settle_s: float) -> Watch: ...
+    def step(self) -> tuple[float | None, bool]:
+        """Seconds to sleep before the next step (none: done), and whether calls are in flight."""
+
+def fold_dict(
+    request: Request, result: dict[str, Any], converter: Callable[..., Any]
+) -> dict[str, Any]:
+    """Enrich a dict in place; give what was met on the way."""
+
+def fold_batch(
+    items: list[tuple[Request | None, bytes | dict[str, Any], dict[str, Any]]],
+    form: str,
+    threads: int,
+    converter: Callable[..., Any],
+) -> list[Any]:
+    """Enrich results into JSON or packed text: as many of the first as fit in memory.
+
+    Each outcome is the text with what was met on the way, or the exception it cost.
+    """
+
+def members(text: bytes, keys: list[str]) -> dict[str, Any]:
+    """The values of some keys of a JSON object. Raises `ValueError` where it is none."""
+
+def turn_content(dialect: str, request: object, response: object) -> tuple[Any, Any, Any, int]:
+    """A call's turn content in a dialect that needs no converter."""

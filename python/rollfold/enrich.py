@@ -9,7 +9,7 @@ import asyncio
 import logging
 import threading
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from os import PathLike, fspath
 from typing import Any, Literal, NamedTuple
 
@@ -19,7 +19,7 @@ from rollfold.dialects.anthropic import convert_batch
 logger = logging.getLogger("rollfold")
 
 Row = Mapping[str, Any]
-Result = MutableMapping[str, Any]
+Result = dict[str, Any]
 Dirs = str | PathLike[str] | Sequence[str | PathLike[str]]
 Form = Literal["full", "packed"]
 
@@ -254,18 +254,11 @@ def _enrich(
 
 
 def _fold(request: _core.Request, result: Result, rollout_id: str) -> None:
-    if isinstance(result, dict):
-        report = _core.fold_dict(request, result, convert_batch)
-    else:
-        plain = dict(result)
-        report = _core.fold_dict(request, plain, convert_batch)
-        for key in set(result) - set(plain):
-            del result[key]
-        result.update(plain)
+    report = _core.fold_dict(request, result, convert_batch)
     _note(report, rollout_id)
 
 
-async def enrich_run_result_async(
+async def enrich_run_result_async(  # noqa: D417 -- the rest is said where it points to
     row: Row,
     result: Result,
     *,
@@ -319,7 +312,7 @@ async def _quiet(options: _Options, row: Row, result: Mapping[str, Any]) -> bool
         await asyncio.sleep(pause)
 
 
-def enrich_run_result_json(
+def enrich_run_result_json(  # noqa: D417 -- the rest is said where it points to
     row: Row,
     result: bytes | Result,
     *,
@@ -360,6 +353,7 @@ def enrich_run_result_json(
     (outcome,) = _core.fold_batch([item.job], form, 1, convert_batch)
     if isinstance(outcome, BaseException):
         raise outcome
+    text: bytes
     text, report = outcome
     if item.rollout_id is not None:
         _note(report, item.rollout_id)
@@ -387,17 +381,13 @@ def _json_item(
     who = _who(row, known)
     keys = {key: row[key] for key in identity.IDENTITY_KEYS if row.get(key) is not None}
     if who.never_started:
-        return _JsonItem(None, (None, _plain(result), keys))
+        return _JsonItem(None, (None, result, keys))
     if who.rollout_id is None:
         whole = _core.loads(result) if isinstance(result, bytes) else dict(result)
         _without_id(whole)
         return _JsonItem(None, (None, whole, keys))
     request = _request(options, who, row, known, latency_ms=latency_ms, not_before=not_before)
-    return _JsonItem(who.rollout_id, (request, _plain(result), keys))
-
-
-def _plain(result: bytes | Result) -> bytes | dict[str, Any]:
-    return result if isinstance(result, bytes | dict) else dict(result)
+    return _JsonItem(who.rollout_id, (request, result, keys))
 
 
 Item = tuple[Row, Any] | Mapping[str, Any]
@@ -410,7 +400,7 @@ def _unpack(item: Item) -> tuple[Row, Any, float | None, float | None]:
     return row, result, None, None
 
 
-def enrich_run_results_json(
+def enrich_run_results_json(  # noqa: D417 -- the rest is said where it points to
     items: Iterable[Item],
     *,
     threads: int | None = None,
@@ -482,7 +472,7 @@ def _results_json(
             yield text
 
 
-def enrich_run_results(
+def enrich_run_results(  # noqa: D417 -- the rest is said where it points to
     items: Iterable[Item],
     *,
     threads: int | None = None,

@@ -4,9 +4,9 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::content::{Decision, Response};
-use crate::exchange::{Exchange, model_ref_name};
+use crate::exchange::{Exchange, ScanState, model_ref_name};
 use crate::intern::{Interner, SharedId};
-use crate::json::{Raw, Tape};
+use crate::json::{MAX_RECORD_DEPTH, Raw, Scanner, Tape};
 use crate::usage::{Count, Usage};
 use crate::value::{Key, Members, Value};
 
@@ -177,6 +177,45 @@ impl<'a> CallRecord<'a> {
         }
         record.dialect = dialect;
         record
+    }
+
+    /// Reads a call record that a result holds; what its bodies do not say (they may be
+    /// withheld) is taken from the record. None where it is no call record.
+    #[must_use]
+    pub fn from_record(record: Raw<'a>, state: &mut ScanState<'a>) -> Option<Self> {
+        let mut scanner = Scanner::with_max_depth(record.bytes(), MAX_RECORD_DEPTH);
+        let mut exchange = Exchange::scan(&mut scanner, state).ok()?;
+        if exchange.wrong_type().is_some() {
+            return None;
+        }
+        let known = |key: &str| record.get(key).filter(|value| !value.is_null());
+        let text = |key: &str| known(key).and_then(Raw::as_str);
+        let count = |key: &str| std::str::from_utf8(known(key)?.bytes()).ok()?.parse().ok();
+        let index = known("call_index").and_then(Raw::as_i64).unwrap_or(0);
+        let call = Self::derive(index, &mut exchange, &state.tape, &mut state.shared);
+        if let Some(request) = exchange.request.take() {
+            state.histories.remember(request);
+        }
+        Some(Self {
+            response_id: text("response_id").or(call.response_id),
+            model: text("model").or(call.model),
+            response_status: text("response_status").or(call.response_status),
+            finish_reason: text("finish_reason").or(call.finish_reason),
+            latency_total_ms: known("latency_total_ms"),
+            usage: Usage {
+                tokens_in: count("tokens_in").or(call.usage.tokens_in),
+                tokens_out: count("tokens_out").or(call.usage.tokens_out),
+                tokens_reasoning: count("tokens_reasoning").or(call.usage.tokens_reasoning),
+                tokens_total: count("tokens_total").or(call.usage.tokens_total),
+                cached_tokens: count("cached_tokens").or(call.usage.cached_tokens),
+                cache_creation_tokens: count("cache_creation_tokens")
+                    .or(call.usage.cache_creation_tokens),
+            },
+            reasoning_content: text("reasoning_content")
+                .map(Cow::into_owned)
+                .or(call.reasoning_content),
+            ..call
+        })
     }
 
     /// The record as it stands in `ng_model_call_capture.calls`, in the contract's order

@@ -9,16 +9,17 @@ use std::borrow::Cow;
 
 use hashbrown::{HashMap, HashSet};
 
+use crate::call::CallRecord;
 use crate::capture::{self, Capture, Circumstances};
 use crate::exchange::ScanState;
 use crate::intern::Interner;
 use crate::json::Raw;
 use crate::observe::{
-    Bundle, INVOCATION, Joined, NonFinite, Record, attach_compactions, join, parse_verifiers,
-    resolve_verifiers,
+    Bundle, INVOCATION, Joined, NonFinite, Record, attach_compactions, join, parse_gaps,
+    parse_verifiers, resolve_verifiers,
 };
 use crate::perf::perf;
-use crate::resume::{Held, without_ours};
+use crate::resume::{Held, without_bodies, without_ours};
 use crate::trajectory::{Observations, Producer, Projection, Sent, sent_turn};
 use crate::turns::{Outcome, Owner, TurnPlan};
 use crate::value::{Gap, Value};
@@ -51,6 +52,18 @@ pub enum Source {
     Agent,
 }
 
+/// Where a rollout's calls come from, and how far it goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// From the files, the whole way.
+    #[default]
+    Files,
+    /// From the files, the merge alone: calls keep their bodies.
+    Merge,
+    /// From the capture that the result holds: the stages after the merge.
+    Record,
+}
+
 /// One rollout to be folded.
 #[derive(Clone, Debug, Default)]
 #[allow(clippy::struct_excessive_bools)] // the interface's flags
@@ -59,6 +72,8 @@ pub struct Task<'a> {
     pub rollout_id: &'a str,
     /// The task, where it is known.
     pub task_id: Option<&'a str>,
+    /// Where the calls come from.
+    pub mode: Mode,
     /// The late file's text, then the capture file's.
     pub texts: [&'a [u8]; 2],
     /// Whether capture directories were given at all.
@@ -155,6 +170,14 @@ impl<'a> Fold<'a> {
         for text in task.texts {
             captured.read(text, &mut state, task.not_before);
         }
+        if task.mode == Mode::Record {
+            let calls = task.sections.capture.and_then(|held| held.get("calls"));
+            for call in calls.into_iter().flat_map(Raw::elements) {
+                captured
+                    .calls
+                    .extend(CallRecord::from_record(call, &mut state));
+            }
+        }
         let mut shared = state.shared;
         let stage = Self::stage(&task, &mut captured, &mut shared);
         Self {
@@ -168,6 +191,7 @@ impl<'a> Fold<'a> {
     fn stage(task: &Task<'a>, read: &mut Capture<'a>, shared: &mut Interner<'a>) -> Stage<'a> {
         let sections = &task.sections;
         if task.captured
+            && task.mode != Mode::Record
             && let Some(held) = sections.capture.and_then(Held::parse)
             && let Some(late) = held.outlives(&read.calls, task.has_files)
         {
@@ -178,6 +202,12 @@ impl<'a> Fold<'a> {
         if task.captured {
             gaps = capture::gaps(read, task.facts, conflict);
         }
+        if task.mode == Mode::Record {
+            let held = sections.capture.and_then(|held| held.get("gaps"));
+            gaps = parse_gaps(held, sections.non_finite)
+                .map(|(gaps, _)| gaps)
+                .unwrap_or_default();
+        }
         if task.failed && read.calls.is_empty() && read.unreadable == 0 {
             return Stage::Bare(gaps);
         }
@@ -185,7 +215,10 @@ impl<'a> Fold<'a> {
         if !payloads {
             read.calls
                 .iter_mut()
-                .for_each(crate::call::CallRecord::withhold_payloads);
+                .for_each(CallRecord::withhold_payloads);
+        }
+        if task.mode == Mode::Merge {
+            return Stage::Whole(Whole::merged(gaps, payloads));
         }
         let observations = sections.observations.filter(|raw| !raw.is_null());
         let parsed = observations.map(|raw| Bundle::parse(raw, sections.non_finite));
@@ -317,6 +350,19 @@ impl<'a> Fold<'a> {
 }
 
 impl<'a> Whole<'a> {
+    /// A merge and nothing after it.
+    fn merged(gaps: Vec<Gap<'a>>, payloads: bool) -> Self {
+        Self {
+            gaps,
+            payloads,
+            bundle: None,
+            verifiers: Vec::new(),
+            verifier_gaps: Vec::new(),
+            projection: None,
+            plan: TurnPlan::default(),
+        }
+    }
+
     fn finish(
         self,
         task: &Task<'a>,
@@ -328,8 +374,15 @@ impl<'a> Whole<'a> {
         if task.captured {
             // The trajectory holds the bodies.
             let payloads = self.payloads && self.projection.is_none();
-            let value = capture::to_value(task.rollout_id, &read.calls, &self.gaps, payloads);
-            folded.capture = Change::Set(value);
+            folded.capture = match task.sections.capture {
+                Some(held) if task.mode == Mode::Record => Change::Set(without_bodies(held)),
+                _ => Change::Set(capture::to_value(
+                    task.rollout_id,
+                    &read.calls,
+                    &self.gaps,
+                    payloads,
+                )),
+            };
             if let Some(bundle) = &self.bundle {
                 folded.observations = Change::Set(bundle.to_value());
             }
@@ -430,7 +483,7 @@ fn owners<'a>(bundle: Option<&Bundle<'a>>, joined: &Joined, read: &Capture<'a>) 
 
 /// The ids of calls, to tell what a record holds already.
 #[must_use]
-pub fn ids<'c>(calls: &'c [crate::call::CallRecord<'_>]) -> HashSet<&'c str> {
+pub fn ids<'c>(calls: &'c [CallRecord<'_>]) -> HashSet<&'c str> {
     calls
         .iter()
         .filter_map(|call| call.model_call_id.as_deref())

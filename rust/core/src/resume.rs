@@ -105,6 +105,32 @@ impl<'a> Held<'a> {
     }
 }
 
+/// A held capture whose calls have no bodies (any more): the trajectory has them.
+#[must_use]
+pub fn without_bodies(capture: Raw<'_>) -> Value<'_> {
+    const BODIES: [&str; 4] = ["request", "response", "request_raw", "response_raw"];
+    let members = capture.members().map(|(key, value)| {
+        if !key.is_str("calls") {
+            return (Key::Raw(key), Value::Raw(value));
+        }
+        let calls = value.elements().map(|call| {
+            if call.is_object() {
+                let kept = call
+                    .members()
+                    .filter(|(key, _)| !BODIES.iter().any(|b| key.is_str(b)));
+                Value::Object(
+                    kept.map(|(key, value)| (Key::Raw(key), Value::Raw(value)))
+                        .collect(),
+                )
+            } else {
+                Value::Raw(call)
+            }
+        });
+        (Key::Raw(key), Value::Array(calls.collect()))
+    });
+    Value::Object(members.collect())
+}
+
 /// What the agent itself sent, of a trajectory that an earlier enrichment merged into.
 ///
 /// Invocations equal to those of the observations, and calls without an id equal to those

@@ -4,10 +4,11 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
 
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rollfold_core::capture::Circumstances;
-use rollfold_core::fold::{Fold, Folded, Sections, Task};
+use rollfold_core::fold::{Fold, Folded, Mode, Sections, Task};
 use rollfold_core::store::{
     Deletion, InflightProbe, Quiet, Reading, claim_and_delete, read, wait_quiet,
 };
@@ -32,6 +33,7 @@ pub struct Request {
     pub interrupted: bool,
     pub failed: bool,
     pub delete: bool,
+    pub mode: Mode,
 }
 
 #[pymethods]
@@ -39,7 +41,7 @@ impl Request {
     #[new]
     #[pyo3(signature = (dirs, rollout_id, task_id, conflict, *, observability, payloads=true,
         latency_ms=None, not_before=None, quiescence_s=0.0, settle_s=0.0, lock_wait_s=2.0,
-        in_flight=false, interrupted=false, failed=false, delete=false))]
+        in_flight=false, interrupted=false, failed=false, delete=false, mode="files"))]
     #[allow(clippy::too_many_arguments, clippy::fn_params_excessive_bools)]
     fn new(
         dirs: Vec<PathBuf>,
@@ -57,9 +59,16 @@ impl Request {
         interrupted: bool,
         failed: bool,
         delete: bool,
-    ) -> Self {
+        mode: &str,
+    ) -> PyResult<Self> {
+        let mode = match mode {
+            "files" => Mode::Files,
+            "merge" => Mode::Merge,
+            "record" => Mode::Record,
+            other => return Err(PyValueError::new_err(format!("mode: unknown: {other}"))),
+        };
         let seconds = |s: f64| Duration::try_from_secs_f64(s).unwrap_or_default();
-        Self {
+        Ok(Self {
             dirs,
             rollout_id,
             task_id,
@@ -75,7 +84,8 @@ impl Request {
             interrupted,
             failed,
             delete,
-        }
+            mode,
+        })
     }
 }
 
@@ -183,7 +193,8 @@ impl Request {
             rollout_id: &self.rollout_id,
             task_id: self.task_id.as_deref(),
             texts: [late, rest],
-            captured: !self.dirs.is_empty(),
+            captured: !self.dirs.is_empty() || self.mode == Mode::Record,
+            mode: self.mode,
             has_files: reading.has_capture || reading.has_late,
             facts: Circumstances {
                 incomplete: reading.incomplete,
