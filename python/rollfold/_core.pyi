@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal, final
+from typing import Any, Literal, Self, TypeAlias, final
 
 __version__: str
 build_profile: Literal["debug", "release"]
@@ -152,7 +152,7 @@ class CaptureWriter:
     def sync(self) -> None:
         """Bring what was appended with durability `batch` to the disk."""
 
-LockOutcome = Literal["locked", "timed_out", "unavailable"]
+LockOutcome: TypeAlias = Literal["locked", "timed_out", "unavailable"]
 
 @final
 class ComposedLine:
@@ -232,7 +232,7 @@ class Completions:
 
     def __new__(cls) -> Completions: ...
     def fileno(self) -> int:
-        """The descriptor to watch."""
+        """Give the descriptor to watch."""
 
     def take(self) -> list[tuple[int, LockOutcome | Literal["failed"], str | None]]:
         """Each call's number, how its lock was had or `failed`, and then why."""
@@ -339,7 +339,7 @@ class CaptureReading:
     def exchanges(
         self,
     ) -> tuple[list[tuple[int, dict[str, Any]]], list[tuple[bool, int, int, str]]]:
-        """The records that can be read, with their indices, and those that cannot.
+        """Give the records that can be read, with their indices, and those that cannot.
 
         Returns:
             Index and exchange of each good record; and of each bad one whether it is the
@@ -510,12 +510,12 @@ class Request:
         failed: bool = False,
         delete: bool = False,
         mode: str = "files",
-    ) -> Request: ...
+    ) -> Self: ...
 
 class Watch:
     """A wait for calls in flight, in steps: the caller sleeps in its own way."""
 
-    def __new__(cls, request: Request, timeout_s: float, settle_s: float) -> Watch: ...
+    def __new__(cls, request: Request, timeout_s: float, settle_s: float) -> Self: ...
     def step(self) -> tuple[float | None, bool]:
         """Seconds to sleep before the next step (none: done), and whether calls are in flight."""
 
@@ -536,7 +536,7 @@ def fold_batch(
     """
 
 def members(text: bytes, keys: list[str]) -> dict[str, Any]:
-    """The values of some keys of a JSON object. Raises `ValueError` where it is none."""
+    """Give the values of some keys of a JSON object. Raises `ValueError` where it is none."""
 
 def turn_content(dialect: str, request: object, response: object) -> tuple[Any, Any, Any, int]:
-    """A call's turn content in a dialect that needs no converter."""
+    """Give a call's turn content in a dialect that needs no converter."""

@@ -55,7 +55,7 @@ class _Options(NamedTuple):
     settle_s: float
 
     @classmethod
-    def of(
+    def of(  # noqa: PLR0917 -- the fields in order
         cls,
         capture_dirs: Dirs | None,
         observability_enabled: bool,
@@ -258,7 +258,7 @@ def _fold(request: _core.Request, result: Result, rollout_id: str) -> None:
     _note(report, rollout_id)
 
 
-async def enrich_run_result_async(  # noqa: D417 -- the rest is said where it points to
+async def enrich_run_result_async(
     row: Row,
     result: Result,
     *,
