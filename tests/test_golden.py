@@ -3,10 +3,10 @@
 import copy
 import json
 
-import golden_cases
+from tests import golden_cases
 import orjson
 import pytest
-from golden_cases import comparable, differences
+from tests.golden_cases import comparable, differences
 from rollfold import enrich_run_result
 
 CASES = golden_cases.cases()

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from golden_cases import differences
+from tests.golden_cases import differences
 from rollfold import enrich_run_result
 
 REAL = Path(__file__).parent / "data" / "real" / "deepagents"

@@ -6,7 +6,7 @@ import json
 import pytest
 from pydantic import ValidationError
 
-import golden_cases
+from tests import golden_cases
 from rollfold.records import (
     Capture,
     CaptureGapCode,
