@@ -4,10 +4,11 @@ The names below are loaded when they are first used, so that importing the packa
 little and needs none of its extras.
 """
 
+import warnings
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from rollfold._core import __version__, dumps
+from rollfold._core import __version__, build_profile, dumps
 
 if TYPE_CHECKING:
     from rollfold.capture import CaptureMiddleware, CaptureStore
@@ -30,6 +31,16 @@ if TYPE_CHECKING:
     from rollfold.trajectory import (
         join_model_call_observations,
         merge_model_call_capture_into_record,
+    )
+
+build_info: Final[dict[str, str]] = {"version": __version__, "profile": build_profile}
+"""The version, and how the compiled part was built: `release` or `debug`."""
+
+if build_profile == "debug":
+    warnings.warn(
+        "rollfold: this is a debug build, many times slower than a release build",
+        RuntimeWarning,
+        stacklevel=2,
     )
 
 _PUBLIC = {
@@ -75,6 +86,7 @@ __all__ = [
     "RolloutLog",
     "RowsError",
     "__version__",
+    "build_info",
     "clear_model_call_captures_for_rollouts",
     "collect_async",
     "dumps",
