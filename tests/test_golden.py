@@ -3,11 +3,12 @@
 import copy
 import json
 
-from tests import golden_cases
 import orjson
 import pytest
-from tests.golden_cases import comparable, differences
+
 from rollfold import enrich_run_result
+from tests import golden_cases
+from tests.golden_cases import comparable, differences
 
 CASES = golden_cases.cases()
 MESSAGES = golden_cases.messages_cases()

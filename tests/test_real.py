@@ -4,8 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.golden_cases import differences
+
 from rollfold import enrich_run_result
+from tests.golden_cases import differences
 
 REAL = Path(__file__).parent / "data" / "real" / "deepagents"
 

@@ -6,7 +6,6 @@ import json
 import pytest
 from pydantic import ValidationError
 
-from tests import golden_cases
 from rollfold.records import (
     Capture,
     CaptureGapCode,
@@ -21,6 +20,7 @@ from rollfold.records import (
     Turn,
     VerifierInvocation,
 )
+from tests import golden_cases
 
 REF = {"type": "responses_api_models", "name": "policy"}
 

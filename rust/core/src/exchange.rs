@@ -281,7 +281,7 @@ pub fn each_record<'a>(
             }
         } else {
             odd_line(text, pos, end, state, |record, state| {
-                each(line, record, state)
+                each(line, record, state);
             });
         }
         pos = end + 1;

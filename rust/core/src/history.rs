@@ -261,7 +261,7 @@ struct Known<'s, 'a> {
     ids: &'s [SharedId],
 }
 
-impl<'a> Known<'_, 'a> {
+impl Known<'_, '_> {
     fn start(&self, element: usize) -> usize {
         self.spans
             .get(element)

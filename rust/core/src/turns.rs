@@ -174,7 +174,7 @@ impl<'a> TurnPlan<'a> {
                     "model_ref",
                     call.model_ref
                         .as_ref()
-                        .map_or(Value::Null, |m| m.to_value()),
+                        .map_or(Value::Null, super::call::ModelRef::to_value),
                 ),
                 ("response_id", Value::text(call.response_id.clone())),
             ]);
@@ -282,13 +282,12 @@ fn raw_question<'a>(call: &CallRecord<'a>) -> Value<'a> {
             ("content", system.clone()),
         ]));
     }
-    match call.asked("messages") {
-        Some(messages) => match list_ids(messages) {
+    if let Some(messages) = call.asked("messages") {
+        match list_ids(messages) {
             Some(ids) if question.is_empty() => return Value::SharedList(Arc::clone(ids)),
             Some(ids) => question.extend(ids.iter().map(|id| Value::Shared(*id))),
             None => {}
-        },
-        None => {}
+        }
     }
     Value::Array(question)
 }

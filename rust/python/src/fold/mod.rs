@@ -154,7 +154,7 @@ fn fold_dict<'py>(
 #[pyclass(module = "rollfold._core")]
 struct Watch {
     request: Py<Request>,
-    watch: rollfold_core::store::QuietWatch,
+    quiet: rollfold_core::store::QuietWatch,
     probe: InflightProbe,
 }
 
@@ -163,10 +163,10 @@ impl Watch {
     #[new]
     fn new(request: Py<Request>, timeout_s: f64, settle_s: f64) -> Self {
         let seconds = |s: f64| std::time::Duration::try_from_secs_f64(s).unwrap_or_default();
-        let watch = rollfold_core::store::QuietWatch::new(seconds(timeout_s), seconds(settle_s));
+        let quiet = rollfold_core::store::QuietWatch::new(seconds(timeout_s), seconds(settle_s));
         Self {
             request,
-            watch,
+            quiet,
             probe: InflightProbe::new(),
         }
     }
@@ -175,8 +175,8 @@ impl Watch {
     fn step(&mut self, py: Python<'_>) -> (Option<f64>, bool) {
         use rollfold_core::store::{Quiet, Step};
         let request = self.request.get();
-        let (watch, probe) = (&mut self.watch, &mut self.probe);
-        match py.detach(|| watch.step(&request.dirs, &request.rollout_id, probe)) {
+        let (quiet, probe) = (&mut self.quiet, &mut self.probe);
+        match py.detach(|| quiet.step(&request.dirs, &request.rollout_id, probe)) {
             Step::Sleep(pause) => (Some(pause.as_secs_f64()), true),
             Step::Done(done) => (None, done.quiet == Quiet::InFlight),
         }

@@ -177,13 +177,9 @@ const NAMES: [&str; 7] = [
 ///
 /// Raises `ValueError` where `text` is no strict JSON object.
 #[pyfunction]
-fn members<'py>(
-    py: Python<'py>,
-    text: PyBackedBytes,
-    keys: Vec<String>,
-) -> PyResult<Bound<'py, PyDict>> {
+fn members(py: Python<'_>, text: PyBackedBytes, keys: Vec<String>) -> PyResult<Bound<'_, PyDict>> {
     let body = Body::Came(text);
-    let parsed = body.parse().map_err(|error| crate::store::raised(error))?;
+    let parsed = body.parse().map_err(crate::store::raised)?;
     let found = PyDict::new(py);
     let mut builder = Builder::new(py);
     for key in keys {

@@ -58,9 +58,11 @@ impl Writer<'_> {
         if let Ok(text) = object.cast::<PyString>() {
             self.string(text)
         } else if object.is_none() {
-            self.push(b"null")
+            self.push(b"null");
+            Ok(())
         } else if let Ok(flag) = object.cast::<PyBool>() {
-            self.push(if flag.is_true() { b"true" } else { b"false" })
+            self.push(if flag.is_true() { b"true" } else { b"false" });
+            Ok(())
         } else if let Ok(number) = object.cast::<PyInt>() {
             self.integer(number)
         } else if let Ok(number) = object.cast::<PyFloat>() {
@@ -84,9 +86,8 @@ impl Writer<'_> {
         }
     }
 
-    fn push(&mut self, text: &[u8]) -> PyResult<()> {
+    fn push(&mut self, text: &[u8]) {
         self.out.text.extend_from_slice(text);
-        Ok(())
     }
 
     fn container(
@@ -115,11 +116,11 @@ impl Writer<'_> {
     }
 
     fn dict(&mut self, dict: &Bound<'_, PyDict>) -> PyResult<()> {
-        self.push(b"{")?;
+        self.push(b"{");
         let mut follows = false;
         for (key, value) in dict {
             if follows {
-                self.push(b",")?;
+                self.push(b",");
             }
             follows = true;
             let Ok(key) = key.cast::<PyString>() else {
@@ -129,21 +130,23 @@ impl Writer<'_> {
                 )));
             };
             self.string(key)?;
-            self.push(b":")?;
+            self.push(b":");
             self.value(&value)?;
         }
-        self.push(b"}")
+        self.push(b"}");
+        Ok(())
     }
 
     fn array<'py>(&mut self, items: impl Iterator<Item = Bound<'py, PyAny>>) -> PyResult<()> {
-        self.push(b"[")?;
+        self.push(b"[");
         for (index, item) in items.enumerate() {
             if index > 0 {
-                self.push(b",")?;
+                self.push(b",");
             }
             self.value(&item)?;
         }
-        self.push(b"]")
+        self.push(b"]");
+        Ok(())
     }
 
     fn integer(&mut self, number: &Bound<'_, PyInt>) -> PyResult<()> {
@@ -156,7 +159,8 @@ impl Writer<'_> {
             .py()
             .get_type::<PyInt>()
             .call_method1("__repr__", (number,))?;
-        self.push(text.cast::<PyString>()?.to_str()?.as_bytes())
+        self.push(text.cast::<PyString>()?.to_str()?.as_bytes());
+        Ok(())
     }
 
     fn string(&mut self, text: &Bound<'_, PyString>) -> PyResult<()> {
