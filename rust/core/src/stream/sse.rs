@@ -19,6 +19,7 @@ pub struct Event {
 
 /// The parser's state between two chunks.
 #[derive(Debug, Default)]
+#[allow(clippy::struct_excessive_bools)] // independent facts, not states
 pub struct Decoder {
     /// The beginning of a line whose end has not come yet.
     line: Vec<u8>,

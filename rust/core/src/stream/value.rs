@@ -32,6 +32,7 @@ pub enum Value {
 pub struct Object {
     members: Vec<(Text, Value)>,
     /// Where each key's last member is, once a large object is merged into.
+    #[allow(clippy::box_collection)] // eight bytes in every object, not fifty
     index: Option<Box<HashMap<Text, usize>>>,
 }
 
