@@ -168,7 +168,7 @@ def test_ids_unlike_ours_are_said(tmp_path, ids, detail):
     "own",
     [
         5,
-        {},
+        [],
         producer(turns="none"),
         producer(turns=[own_turn(turn_no=0)]),
         producer(turns=[own_turn(timestamp=None)]),
