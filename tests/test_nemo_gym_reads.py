@@ -3,8 +3,8 @@
 import orjson
 import pytest
 
-from tests import golden_cases
 from rollfold import enrich_run_result
+from tests import golden_cases
 
 pytest.importorskip("nemo_gym")
 

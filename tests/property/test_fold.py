@@ -9,10 +9,20 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests import golden_cases
 from rollfold import dumps, enrich_run_result
 from rollfold.errors import RolloutIdError
-from tests.rollouts import ROLLOUT_ID, ROW, capture, capture_gaps, chat, enrich, ids_of, line, result_of
+from tests import golden_cases
+from tests.rollouts import (
+    ROLLOUT_ID,
+    ROW,
+    capture,
+    capture_gaps,
+    chat,
+    enrich,
+    ids_of,
+    line,
+    result_of,
+)
 
 quick = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 
