@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("rollfold.enrich")
-
 from rollfold import CaptureStore, RolloutLog, latest_executed, pack, read_log
 from rollfold.collect import CollectOptions, collect_async
 from rollfold.collect.offline import EnrichOptions, enrich_file

@@ -1,9 +1,9 @@
 """The loop that a trainer's actor runs every step, written as such actors write it."""
 
 import asyncio
-import importlib.util
 import multiprocessing
 import pickle
+import time
 import tracemalloc
 from types import SimpleNamespace
 
@@ -15,9 +15,6 @@ from rollfold.dispatch import run_examples, stamp_rollout_ids
 
 from .conftest import Agent, rows, serving
 
-needs_enrich = pytest.mark.skipif(
-    importlib.util.find_spec("rollfold.enrich") is None, reason="not built yet"
-)
 TOKENS = 1_000
 
 
@@ -50,7 +47,7 @@ class TokenAgent(Agent):
             {
                 "model_call_id": f"call-{rollout}",
                 "dialect": "responses",
-                "started_at": 1.0,
+                "started_at": time.time(),
                 "status_code": 200,
                 "request": {"input": "what?"},
                 "response": {**response, "usage": {"input_tokens": 3, "output_tokens": 2}},
@@ -109,7 +106,7 @@ async def other_process():
     await asyncio.to_thread(process.join)
 
 
-@pytest.mark.parametrize("enrich", [False, pytest.param(True, marks=needs_enrich)])
+@pytest.mark.parametrize("enrich", [False, True])
 async def test_the_loop_of_a_trainers_actor(gym, other_process, enrich):
     options = {"enrich_results": True} if enrich else {}
     for step in range(2):
@@ -133,7 +130,6 @@ async def test_the_loop_of_a_trainers_actor(gym, other_process, enrich):
         assert rewards == [float(number % 2) for number in range(16)]
 
 
-@needs_enrich
 async def test_an_id_dispatched_before_leaves_its_old_calls_out(gym):
     examples = rows(4)
     given = {"enrich_results": True, "clock_skew_s": 0.0, "observability_enabled": True}
@@ -145,7 +141,6 @@ async def test_an_id_dispatched_before_leaves_its_old_calls_out(gym):
         assert any(gap["code"] == "model_call_capture_stale_records" for gap in gaps)
 
 
-@needs_enrich
 async def test_an_error_in_enriching_never_loses_the_result(gym, caplog, monkeypatch):
     async def broken(*_args, **_kwargs):
         raise RuntimeError("no luck")
@@ -159,7 +154,6 @@ async def test_an_error_in_enriching_never_loses_the_result(gym, caplog, monkeyp
     assert len([r for r in warnings if r.levelname == "WARNING"]) == 1
 
 
-@needs_enrich
 async def test_what_did_not_finish_keeps_its_calls(gym):
     examples = rows(3)
     examples[1]["sleep"] = 30
