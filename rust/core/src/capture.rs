@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 
 use crate::call::CallRecord;
 use crate::exchange::{Record, ScanState, Unreadable, each_record};
@@ -46,7 +46,29 @@ pub struct Capture<'a> {
     /// Whether one of those was not a mere replay.
     pub duplicate_differs: bool,
     next_index: i64,
-    seen: HashMap<Cow<'a, str>, Vec<&'a [u8]>>,
+    seen: HashMap<Cow<'a, str>, Seen<'a>>,
+}
+
+/// The records of one call id: mostly one.
+#[derive(Debug, Default)]
+struct Seen<'a> {
+    first: Option<&'a [u8]>,
+    others: HashSet<&'a [u8]>,
+    /// Whether the id is among the duplicates.
+    told: bool,
+}
+
+impl<'a> Seen<'a> {
+    /// Notes a record's text; false where it was there.
+    fn is_new(&mut self, text: &'a [u8]) -> bool {
+        match self.first {
+            None => {
+                self.first = Some(text);
+                true
+            }
+            Some(first) => first != text && self.others.insert(text),
+        }
+    }
 }
 
 impl<'a> Capture<'a> {
@@ -72,14 +94,13 @@ impl<'a> Capture<'a> {
             let mut is_duplicate = false;
             if let Some(id) = exchange.model_call_id.and_then(Raw::as_str) {
                 let earlier = self.seen.entry(id.clone()).or_default();
-                is_duplicate = !earlier.is_empty();
-                if is_duplicate && !self.duplicates.contains(&id) {
+                is_duplicate = earlier.first.is_some();
+                if is_duplicate && !std::mem::replace(&mut earlier.told, true) {
                     self.duplicates.push(id);
                 }
-                if earlier.contains(&exchange.text) {
+                if !earlier.is_new(exchange.text) {
                     return;
                 }
-                earlier.push(exchange.text);
             }
             let mut call =
                 CallRecord::derive(call_index, &mut exchange, &state.tape, &mut state.shared);
