@@ -1,6 +1,6 @@
 # The same targets people and CI use. Everything is made inside this folder.
 
-PYTHON ?= python3
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 VENV ?= .venv
 BIN := $(VENV)/bin
 BUILT := $(VENV)/.built
@@ -27,7 +27,11 @@ demo: $(BUILT)  ## enrich the packaged sample, then everything live on this mach
 test: test-rust test-python  ## the whole suite
 
 test-rust: $(BUILT)
-	PYO3_PYTHON=$(abspath $(BIN)/python) cargo test --locked -p rollfold-core
+	if cargo nextest --version >/dev/null 2>&1; then \
+	  cargo nextest run --locked -p rollfold-core --no-fail-fast && cargo test --locked --doc -p rollfold-core; \
+	else \
+	  cargo test --locked -p rollfold-core --no-fail-fast; \
+	fi
 
 test-python: $(BUILT)
 	$(BIN)/python -m pytest
