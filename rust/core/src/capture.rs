@@ -92,7 +92,9 @@ impl<'a> Capture<'a> {
                 return;
             }
             let mut is_duplicate = false;
-            if let Some(id) = exchange.model_call_id.and_then(Raw::as_str) {
+            let id = exchange.model_call_id.and_then(Raw::as_str);
+            // An empty id is no id.
+            if let Some(id) = id.filter(|id| !id.is_empty()) {
                 let earlier = self.seen.entry(id.clone()).or_default();
                 is_duplicate = earlier.first.is_some();
                 if is_duplicate && !std::mem::replace(&mut earlier.told, true) {

@@ -414,7 +414,7 @@ impl<'a> Whole<'a> {
                 &projection.invocations,
                 projection.calls.merged.as_deref().unwrap_or(&read.calls),
                 &turn_counts,
-                projection.tool_calls.len(),
+                projection.invoked_tool_calls(),
                 &self.verifiers,
                 task.latency_ms.map(Value::Float),
             )

@@ -2,6 +2,7 @@
 //! section 5).
 
 use std::borrow::Cow;
+use std::collections::VecDeque;
 
 use hashbrown::{HashMap, HashSet};
 
@@ -47,6 +48,7 @@ impl<'a> Held<'a> {
         let ids = calls.into_iter().flat_map(Raw::elements);
         let ids = ids
             .filter_map(|call| call.get("model_call_id")?.as_str())
+            .filter(|id| !id.is_empty())
             .collect();
         Some(Self {
             members: raw.members().collect(),
@@ -147,39 +149,45 @@ pub fn without_ours<'a>(
         text
     };
     if let Some(bundle) = observations {
-        let observed: HashSet<Vec<u8>> = bundle
+        let observed: HashMap<Vec<u8>, usize> = bundle
             .of(&INVOCATION)
-            .map(|record| text(&record.to_value(false)))
+            .enumerate()
+            .map(|(place, record)| (text(&record.to_value(false)), place))
             .collect();
-        producer
-            .invocations
-            .retain(|record| !observed.contains(&text(&record.to_value(true))));
+        // Ours stand behind the agent's own, in the bundle's order. One of the agent's own
+        // that is equal to one of the bundle keeps its place.
+        let mut next = usize::MAX;
+        while let Some(last) = producer.invocations.last()
+            && let Some(place) = observed.get(&text(&last.to_value(true)))
+            && *place < next
+        {
+            next = *place;
+            producer.invocations.pop();
+        }
     }
     let calls = capture.and_then(|capture| capture.get("calls"));
-    let mut captured: HashMap<Vec<u8>, usize> = HashMap::new();
+    let mut captured: HashMap<Vec<u8>, VecDeque<i64>> = HashMap::new();
     for call in calls.into_iter().flat_map(Raw::elements) {
         let has_id = call
             .get("model_call_id")
-            .is_some_and(|id| id.kind() == Kind::String);
+            .is_some_and(|id| id.kind() == Kind::String && !id.is_str(""));
         if !has_id {
-            *captured.entry(came_from::captured_key(call)).or_default() += 1;
+            let index = call.get("call_index").and_then(Raw::as_i64);
+            let same = captured.entry(came_from::captured_key(call)).or_default();
+            same.push_back(index.unwrap_or(-1));
         }
     }
-    producer.model_calls.retain(|record| {
-        if record
+    for (place, record) in producer.model_calls.iter().enumerate() {
+        let has_id = record
             .text("model_call_id")
-            .is_some_and(|id| !id.is_empty())
+            .is_some_and(|id| !id.is_empty());
+        if !has_id
+            && let Some(same) = captured.get_mut(&came_from::own_key(record))
+            && let Some(index) = same.pop_front()
         {
-            return true;
+            producer.places.insert(index, place);
         }
-        match captured.get_mut(&came_from::own_key(record)) {
-            Some(left) if *left > 0 => {
-                *left -= 1;
-                false
-            }
-            _ => true,
-        }
-    });
+    }
     producer.gaps.retain(|gap| {
         let code = &*gap.code;
         !(PROJECTED.contains(&code) || JOIN_GAPS.contains(&code) || GAP_ORDER.contains(&code))

@@ -7,6 +7,7 @@ use std::path::Path;
 use proptest::prelude::*;
 use rollfold_core::capture::Capture;
 use rollfold_core::exchange::ScanState;
+use rollfold_core::fold::{Change, Fold, Sections, Source, Task};
 use rollfold_core::intern::Interner;
 use rollfold_core::json::{self, Raw};
 use rollfold_core::observe::{Bundle, NonFinite, attach_compactions, join, parse_verifiers};
@@ -296,4 +297,130 @@ fn any_json() -> impl Strategy<Value = Json> {
                 .prop_map(|members| Json::Object(members.into_iter().collect())),
         ]
     })
+}
+
+/// Folds a result with a capture; gives the parts that the result gets.
+fn enriched(result: &Json, capture: &str) -> Json {
+    let mut result = result.clone();
+    let part = |key: &str| {
+        result
+            .get(key)
+            .filter(|v| !v.is_null())
+            .map(Json::to_string)
+    };
+    let texts = [
+        "ng_agent_observations",
+        "ng_trajectory",
+        "ng_model_call_capture",
+    ]
+    .map(part);
+    let raws = [0, 1, 2].map(|n| {
+        texts[n]
+            .as_ref()
+            .map(|t| json::parse(t.as_bytes()).unwrap())
+    });
+    let source = match result["_ng_trajectory_source"].as_str() {
+        Some("agent") => Some(Source::Agent),
+        Some(_) => Some(Source::Captures),
+        None => None,
+    };
+    let fold = Fold::scan(Task {
+        rollout_id: "1-0",
+        task_id: Some("1"),
+        texts: [b"", capture.as_bytes()],
+        captured: true,
+        has_files: true,
+        sections: Sections {
+            observations: raws[0],
+            trajectory: raws[1],
+            capture: raws[2],
+            source,
+            ..Sections::default()
+        },
+        payloads: true,
+        observability: true,
+        ..Task::default()
+    });
+    assert!(fold.jobs().is_empty());
+    let (folded, shared) = fold.finish(&[]);
+    let source = folded.source.map(|source| match source {
+        Source::Agent => "agent",
+        Source::Captures => "captures",
+    });
+    let parts = [
+        ("ng_agent_observations", folded.observations),
+        ("ng_trajectory", folded.trajectory),
+        ("ng_model_call_capture", folded.capture),
+        ("ng_perf", folded.perf),
+    ];
+    let mut set = Vec::new();
+    for (key, change) in parts {
+        match change {
+            Change::Set(value) => set.push((key, Some(as_json(&value, &shared)))),
+            Change::Remove => set.push((key, None)),
+            Change::Keep => {}
+        }
+    }
+    for (key, value) in set {
+        match value {
+            Some(value) => result[key] = value,
+            None => drop(result.as_object_mut().unwrap().remove(key)),
+        }
+    }
+    result["_ng_trajectory_source"] = json!(source);
+    result
+}
+
+/// A trajectory that an agent sends: its own invocations, calls and tool calls.
+fn sent() -> impl Strategy<Value = Json> {
+    let id = || prop::sample::select(vec!["a", "b", "c"]);
+    let ids = move || prop::collection::btree_set(id(), 0..3);
+    (ids(), ids(), ids(), any::<bool>()).prop_map(|(invocations, calls, tools, idless)| {
+        let invocations: Vec<_> = invocations
+            .iter()
+            .map(|id| json!({"kind": "agent_invocation", "invocation_id": id, "x": 1}))
+            .collect();
+        let mut calls: Vec<_> = calls
+            .iter()
+            .map(|id| json!({"model_call_id": id, "request": {"own": id}}))
+            .collect();
+        if idless {
+            calls.insert(0, json!({"model_call_id": null, "response": "own"}));
+        }
+        let tools: Vec<_> = tools
+            .iter()
+            .map(|id| json!({"invocation_id": id, "tool_call_id": id, "output": 1}))
+            .collect();
+        json!({"rollout_id": "1-0", "task_id": "1", "invocations": invocations, "turns": [],
+               "model_calls": calls, "tool_calls": tools, "gaps": [{"code": "own", "x": 1}]})
+    })
+}
+
+proptest! {
+    #[test]
+    fn enriching_twice_is_enriching_once(
+        bundle in prop::option::of(bundles()),
+        trajectory in prop::option::of(sent()),
+        capture in captures(),
+    ) {
+        // Error bodies alone: turns need converters.
+        let capture = capture.replace("\"output\":[]", "\"error\":1");
+        let result = json!({"ng_agent_observations": bundle, "ng_trajectory": trajectory});
+        let once = enriched(&result, &capture);
+        let twice = enriched(&once, &capture);
+        prop_assert_eq!(once, twice);
+    }
+}
+
+#[test]
+fn tool_calls_count_for_the_trajectorys_invocations() {
+    let tool = |id: &str| json!({"kind": "tool_call", "invocation_id": id, "tool_call_id": "t"});
+    let invocation = json!({"kind": "agent_invocation", "invocation_id": "a"});
+    let bundle = json!({"source": "s", "records": [invocation, tool("a"), tool("elsewhere")]});
+    let got = enriched(&json!({"ng_agent_observations": bundle}), "");
+    assert_eq!(
+        got["ng_trajectory"]["tool_calls"].as_array().unwrap().len(),
+        2
+    );
+    assert_eq!(got["ng_perf"]["num_tool_calls"], 1);
 }

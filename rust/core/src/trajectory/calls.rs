@@ -23,8 +23,15 @@ pub struct ProjectedCalls<'a> {
 }
 
 /// Merges captured calls into the agent's own of the same id; the others follow.
+///
+/// `ours` are the places, by call index, of captured calls without an id that an earlier
+/// enrichment put among the agent's own: they are replaced, or go.
 #[must_use]
-pub fn project_calls<'a>(own: Vec<Record<'a>>, calls: &[CallRecord<'a>]) -> ProjectedCalls<'a> {
+pub fn project_calls<'a>(
+    own: &[Record<'a>],
+    mut ours: HashMap<i64, usize>,
+    calls: &[CallRecord<'a>],
+) -> ProjectedCalls<'a> {
     if own.is_empty() {
         return ProjectedCalls {
             values: calls.iter().map(model_call).collect(),
@@ -43,10 +50,21 @@ pub fn project_calls<'a>(own: Vec<Record<'a>>, calls: &[CallRecord<'a>]) -> Proj
         if let Some(at) = place {
             merge_known(&mut values[*at], model_call(call));
             merge_stand_in(&mut merged[*at], call);
+        } else if call.model_call_id.as_deref().unwrap_or_default().is_empty()
+            && let Some(at) = ours.remove(&call.call_index)
+        {
+            values[at] = model_call(call);
+            merged[at] = call.clone();
         } else {
             values.push(model_call(call));
             merged.push(call.clone());
         }
+    }
+    let mut gone: Vec<usize> = ours.into_values().collect();
+    gone.sort_unstable();
+    for place in gone.into_iter().rev() {
+        values.remove(place);
+        merged.remove(place);
     }
     ProjectedCalls {
         values,

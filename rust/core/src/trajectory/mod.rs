@@ -112,13 +112,22 @@ impl<'a> Projection<'a> {
             task_id,
             rollout_id,
             invocations,
-            calls: project_calls(own.model_calls, calls),
+            calls: project_calls(&own.model_calls, own.places, calls),
             tool_calls,
             sent_turns,
             well_formed,
             gaps,
             gap_extras: own.gap_extras,
         }
+    }
+
+    /// How many tool calls the trajectory's invocations have.
+    #[must_use]
+    pub fn invoked_tool_calls(&self) -> usize {
+        let ids: HashSet<Cow<'a, str>> =
+            self.invocations.iter().map(Record::invocation_id).collect();
+        let invoked = |tool: &&Record<'a>| ids.contains(&tool.invocation_id());
+        self.tool_calls.iter().filter(invoked).count()
     }
 
     /// The finished trajectory.

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use hashbrown::HashSet;
+use hashbrown::{HashMap, HashSet};
 
 use crate::json::Raw;
 use crate::observe::{
@@ -120,6 +120,9 @@ pub struct Producer<'a> {
     pub turns: Vec<Record<'a>>,
     /// Model calls.
     pub model_calls: Vec<Record<'a>>,
+    /// Which of them are captured calls without an id that an earlier enrichment put
+    /// there: places by call index.
+    pub places: HashMap<i64, usize>,
     /// Tool calls.
     pub tool_calls: Vec<Record<'a>>,
     /// Gaps.
@@ -162,6 +165,7 @@ impl<'a> Producer<'a> {
             turns: records("turns", &TURN)?,
             model_calls: records("model_calls", &MODEL_CALL)?,
             tool_calls: records("tool_calls", &EXECUTED)?,
+            places: HashMap::new(),
             gaps,
             gap_extras,
         };
