@@ -24,7 +24,8 @@ def main() -> None:
         lines.append(tuple(str(cell) for cell in cells))
     widths = [max(len(line[at]) for line in lines) for at in range(len(_COLUMNS))]
     for line in lines:
-        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())  # noqa: T201 -- a command's output
+        padded = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        print("  ".join(padded).rstrip())  # noqa: T201 -- a command's output
 
 
 if __name__ == "__main__":
