@@ -175,7 +175,7 @@ def _enriched(options: EnrichOptions, summary: OfflineSummary) -> Iterator[Resul
             logger.warning("rollout %s: stays as it came: %s", name_of(record), outcome)
             yield record
         else:
-            yield outcome
+            yield dict(outcome)
 
 
 def _delete(options: EnrichOptions, output: Path, summary: OfflineSummary) -> None:
@@ -187,9 +187,10 @@ def _delete(options: EnrichOptions, output: Path, summary: OfflineSummary) -> No
         if not is_executed(record):
             continue
         try:
-            again = enrich_run_result(
+            again = dict(record)
+            enrich_run_result(
                 record,
-                dict(record),
+                again,
                 capture_dirs=list(options.captures),
                 observability_enabled=options.observability_enabled,
                 rollout_latency_ms=_latency(record),

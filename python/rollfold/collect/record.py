@@ -90,9 +90,10 @@ class Records:
     async def _enrich(self, sent: Sent, result: Result, *, delete_capture: bool = False) -> Result:
         from rollfold.enrich import enrich_run_result_async  # noqa: PLC0415 (cost at first use)
 
-        record: Result = await enrich_run_result_async(
+        record = dict(result)
+        await enrich_run_result_async(
             sent.row,
-            dict(result),
+            record,
             capture_dirs=list(self._captures),
             observability_enabled=self._options.observability_enabled,
             rollout_latency_ms=None if sent.seconds is None else sent.seconds * 1000.0,

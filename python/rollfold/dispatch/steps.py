@@ -152,9 +152,10 @@ class Steps:
         try:
             from rollfold.enrich import enrich_run_result_async  # noqa: PLC0415 (cost at first use)
 
-            enriched: Result = await enrich_run_result_async(
+            enriched = dict(result)
+            await enrich_run_result_async(
                 sent.row,
-                dict(result),
+                enriched,
                 capture_dirs=self._capture_dirs,
                 rollout_latency_ms=None if sent.seconds is None else sent.seconds * 1000.0,
                 not_before=sent.not_before,
