@@ -8,7 +8,7 @@ _COLUMNS = ("rollout", "reward", "calls", "turns", "tokens", "gaps")
 
 def main() -> None:
     """Print one line a rollout."""
-    lines = [_COLUMNS]
+    lines: list[tuple[str, ...]] = [_COLUMNS]
     for row, result in rollouts():
         enrich_run_result(row, result, capture_dirs=[CAPTURES], observability_enabled=True)
         capture, trajectory = result["ng_model_call_capture"], result["ng_trajectory"]
