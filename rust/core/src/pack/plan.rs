@@ -46,6 +46,17 @@ pub(super) struct Plan<'a> {
 }
 
 impl<'a> Plan<'a> {
+    /// A plan with room for about so many distinct values.
+    pub(super) fn with_capacity(values: usize) -> Self {
+        Self {
+            texts: Vec::with_capacity(values),
+            nodes: Vec::with_capacity(values * 4),
+            table: HashTable::with_capacity(values * 2),
+            distinct: Vec::with_capacity(values * 2),
+            ..Self::default()
+        }
+    }
+
     /// Counts one more place of a text (one strict value): its distinct value.
     pub(super) fn add(&mut self, text: Cow<'a, [u8]>) -> u32 {
         let hash = self.hasher.hash_one(&text[..]);

@@ -17,7 +17,7 @@ use crate::value::{Key, Value};
 pub fn pack_value(record: &Value<'_>, shared: &Interner<'_>, out: &mut Vec<u8>) {
     let mut packer = Packer {
         shared,
-        plan: Plan::default(),
+        plan: Plan::with_capacity(64 + shared.len() * 4),
         by_id: vec![u32::MAX; shared.len()],
         lists: HashMap::new(),
         texts: Vec::new(),
