@@ -529,10 +529,13 @@ def fold_batch(
     form: str,
     threads: int,
     converter: Callable[..., Any],
+    log: tuple[int | None, list[tuple[str | None, bool]]] | None = None,
 ) -> list[Any]:
     """Enrich results into JSON or packed text: as many of the first as fit in memory.
 
-    Each outcome is the text with what was met on the way, or the exception it cost.
+    Each outcome is the text with what was met on the way, or the exception it cost. With
+    `log`, the compression's level (None: plain lines) and for each item the rollout id and
+    whether it never started, `LogFrames` come in the text's place.
     """
 
 def members(text: bytes, keys: list[str]) -> dict[str, Any]:

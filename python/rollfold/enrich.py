@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 from rollfold import _core, identity
 from rollfold.dialects.anthropic import convert_batch
+from rollfold.errors import RolloutIdError
 
 logger = logging.getLogger("rollfold")
 
@@ -358,6 +359,60 @@ def enrich_run_result_json(  # noqa: D417 -- the rest is said where it points to
     if item.rollout_id is not None:
         _note(report, item.rollout_id)
     return text
+
+
+def prepare_enriched(  # noqa: D417 -- the rest is said where it points to
+    row: Row,
+    result: bytes | Result,
+    form: Form,
+    level: int | None,
+    *,
+    capture_dirs: Dirs | None,
+    observability_enabled: bool,
+    include_payloads: bool = True,
+    rollout_latency_ms: float | None = None,
+    not_before: float | None = None,
+    quiescence_timeout_s: float = 2.0,
+    foreign_settle_s: float = 0.0,
+) -> _core.LogFrames:
+    """Enrich one result into what a log's file gets; see `RolloutLog.append_enriched`.
+
+    Args:
+        row: the row as it was dispatched.
+        result: the body of `/run` as it came, or a dict; neither is changed.
+        form: the log's.
+        level: of its compression, None for plain lines.
+        capture_dirs: and the rest: as in `enrich_run_result`.
+
+    Raises:
+        ValueError: as `enrich_run_result_json`.
+    """
+    options = _Options.of(
+        capture_dirs,
+        observability_enabled,
+        include_payloads,
+        False,
+        quiescence_timeout_s,
+        foreign_settle_s,
+    )
+    item = _json_item(options, row, result, rollout_latency_ms, not_before)
+    known = _core.members(result, _ASKED) if isinstance(result, bytes) else dict(result)
+    never_started = _who(row, known).never_started
+    # The record's own keys count, where row and result disagree.
+    identity.copy_identity(row, known)
+    try:
+        rollout_id = identity.rollout_id(known)
+    except RolloutIdError:
+        rollout_id = None
+    log = (level, [(rollout_id, never_started)])
+    (outcome,) = _core.fold_batch([item.job], form, 1, convert_batch, log)
+    if isinstance(outcome, BaseException):
+        raise outcome
+    frames: _core.LogFrames
+    frames, report = outcome
+    if item.rollout_id is not None:
+        _note(report, item.rollout_id)
+    return frames
 
 
 class _JsonItem(NamedTuple):

@@ -148,6 +148,38 @@ class RolloutLog:
         """
         return self._append([_text(record) for record in records], step, None)
 
+    def append_enriched(
+        self,
+        row: Mapping[str, Any],
+        result: bytes | dict[str, Any],
+        *,
+        step: int | None = None,
+        **options: Any,
+    ) -> None:
+        """Enrich a result and append its record: from the core's buffers to the file.
+
+        The record never becomes a Python object, neither its payloads nor its text.
+        Captures are not deleted here: `clear_model_call_captures_for_rollouts` does that,
+        once `flush` has brought the record to the disk.
+
+        Args:
+            row: the row as it was dispatched.
+            result: the body of `/run` as it came, or a dict; neither is changed.
+            step: the trainer's step, for `rotate_steps`.
+            options: `capture_dirs`, `observability_enabled` and the other options of
+                `enrich_run_result_json`, but `form`, which is the log's, and
+                `delete_capture`.
+
+        Raises:
+            RolloutIdError: the row's identity keys are not valid.
+            RolloutLogError: the file could not be written; it is as it was before.
+            ValueError: the result is no strict JSON object, or the log is closed.
+        """
+        from rollfold.enrich import prepare_enriched  # noqa: PLC0415 -- readers need none of it
+
+        frames = prepare_enriched(row, result, self.form, self._level, **options)
+        self.append_frames(frames, step=step)
+
     def append_frames(self, frames: _core.LogFrames, *, step: int | None = None) -> None:
         """Append what was prepared in the core, without its bytes becoming an object.
 

@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use rollfold_core::fold::Fold;
 use rollfold_core::intern::Interner;
+use rollfold_core::log::{Form, Prepared, RecordKey, Shape};
 use rollfold_core::pack::pack_value;
 use rollfold_core::render::{exact_len, render};
 use rollfold_core::store::InflightProbe;
@@ -21,6 +22,7 @@ use super::request::{Buffer, Files, Report, Request};
 use super::text::{Body, Identity, Parsed, identity};
 use crate::fresh_bytes::fresh_batch;
 use crate::json::Builder;
+use crate::log::{LogFrames, shape_named};
 
 /// Bytes of captures that one call holds at a time and thread.
 const HELD: usize = 8 << 20;
@@ -38,23 +40,54 @@ struct Source {
     files: Option<Files>,
 }
 
-type Output = PyResult<(Py<PyBytes>, Report)>;
+type Output = PyResult<(Text, Report)>;
+
+/// A rollout's record.
+#[derive(IntoPyObject)]
+enum Text {
+    Bytes(Py<PyBytes>),
+    Frames(Py<LogFrames>),
+}
+
+/// What is to be made of the records.
+enum Wanted {
+    Full,
+    Packed,
+    /// What a log's file is to get, and whose each record is.
+    Frames(Shape, Vec<RecordKey>),
+}
 
 /// Enriches results into JSON (`form` is `full`) or packed text (`packed`).
 ///
 /// `items` holds tuples of a request (none: identity alone), a result (`bytes` or dict)
 /// and the row's identity keys as a dict. Gives for the first items, as many as fit in
 /// memory, the text and the report of each, or the exception that it cost.
+///
+/// With `log`, the level of compression (none: plain lines) and for each item the rollout
+/// id and whether it never started, what a log's file is to get comes in the text's place.
 #[pyfunction]
+#[pyo3(signature = (items, form, threads, converter, log = None))]
 fn fold_batch<'py>(
     py: Python<'py>,
     items: &Bound<'py, PyList>,
     form: &str,
     threads: NonZeroUsize,
     converter: &Bound<'py, PyAny>,
+    log: Option<(Option<i32>, Vec<(Option<String>, bool)>)>,
 ) -> PyResult<Bound<'py, PyList>> {
     let taken: Vec<PyResult<Item>> = items.iter().map(|item| take(&item)).collect();
-    let outputs = run(py, &taken, form == "packed", threads.get(), converter)?;
+    let wanted = match log {
+        Some((level, keys)) => {
+            let key = |(id, never_started)| RecordKey { id, never_started };
+            Wanted::Frames(
+                shape_named(form, level)?,
+                keys.into_iter().map(key).collect(),
+            )
+        }
+        None if form == "packed" => Wanted::Packed,
+        None => Wanted::Full,
+    };
+    let outputs = run(py, &taken, &wanted, threads.get(), converter)?;
     let list = PyList::empty(py);
     for output in outputs {
         match output {
@@ -104,7 +137,7 @@ fn parallel<T: Send>(threads: usize, elements: &mut [T], work: impl Fn(&mut T) +
 fn run(
     py: Python<'_>,
     items: &[PyResult<Item>],
-    packed: bool,
+    wanted: &Wanted,
     threads: usize,
     converter: &Bound<'_, PyAny>,
 ) -> PyResult<Vec<Output>> {
@@ -186,7 +219,7 @@ fn run(
             let (Some(item), Some(Ok(parsed))) = (good(work.at), &parsed[work.at]) else {
                 return;
             };
-            work.finish(item, parsed, sources[work.at].files.as_ref(), packed);
+            work.finish(item, parsed, sources[work.at].files.as_ref(), wanted);
         });
         works
     });
@@ -205,10 +238,17 @@ struct Work<'a> {
 enum Done<'a> {
     Full(Value<'a>, Interner<'a>, usize),
     Packed(Vec<u8>),
+    Framed(Result<Prepared, rollfold_core::error::Error>),
 }
 
 impl<'a> Work<'a> {
-    fn finish(&mut self, item: &'a Item, parsed: &Parsed<'a>, files: Option<&Files>, packed: bool) {
+    fn finish(
+        &mut self,
+        item: &'a Item,
+        parsed: &Parsed<'a>,
+        files: Option<&Files>,
+        wanted: &Wanted,
+    ) {
         let (folded, shared) = match self.fold.take() {
             Some(fold) => {
                 let (folded, shared) = fold.finish(&self.outcomes);
@@ -220,13 +260,29 @@ impl<'a> Work<'a> {
             request.get().delete(files, folded, &mut self.report);
         }
         let record = parsed.record(&item.identity, folded);
-        self.done = Some(if packed {
-            let mut text = Vec::new();
-            pack_value(&record, &shared, &mut text);
-            Done::Packed(text)
-        } else {
-            let len = exact_len(&record, &shared);
-            Done::Full(record, shared, len)
+        self.done = Some(match wanted {
+            Wanted::Packed => {
+                let mut text = Vec::new();
+                pack_value(&record, &shared, &mut text);
+                Done::Packed(text)
+            }
+            Wanted::Full => {
+                let len = exact_len(&record, &shared);
+                Done::Full(record, shared, len)
+            }
+            Wanted::Frames(shape, keys) => {
+                let key = keys.get(self.at).cloned().unwrap_or_default();
+                Done::Framed(Prepared::rendered(key, *shape, |out| {
+                    match shape.form {
+                        Form::Packed => pack_value(&record, &shared, out),
+                        Form::Full => {
+                            out.reserve(exact_len(&record, &shared) + 1);
+                            render(&record, &shared, out);
+                        }
+                    }
+                    Ok(())
+                }))
+            }
         });
     }
 }
@@ -261,10 +317,17 @@ fn write(
                 (Err(error), _, _) => Err(error.clone_ref(py)),
                 (_, Some(Err(error)), _) => Err(PyValueError::new_err(error.to_string())),
                 (_, _, Some(Done::Packed(text))) => Ok((
-                    PyBytes::new(py, &text).unbind(),
+                    Text::Bytes(PyBytes::new(py, &text).unbind()),
                     std::mem::take(&mut work.report),
                 )),
-                _ => Ok((text.unbind(), std::mem::take(&mut work.report))),
+                (_, _, Some(Done::Framed(Ok(frames)))) => Ok((
+                    Text::Frames(Py::new(py, LogFrames(frames))?),
+                    std::mem::take(&mut work.report),
+                )),
+                (_, _, Some(Done::Framed(Err(error)))) => {
+                    Err(PyValueError::new_err(error.to_string()))
+                }
+                _ => Ok((Text::Bytes(text.unbind()), std::mem::take(&mut work.report))),
             },
         );
     }
