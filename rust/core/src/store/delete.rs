@@ -14,9 +14,17 @@ use super::paths::{capture_path, check_rollout_id, incomplete_path, late_path};
 use super::read::{FileIdentity, Reading, absent, still_at};
 use crate::error::{Error, Result};
 
-/// Between letting the lock go and taking it again: a writer that was waiting on it is
-/// awake by then (waking one takes the kernel microseconds, a loaded machine more).
+/// Between letting the lock go and taking it again: time for a writer that waits where
+/// the kernel does not list it for us (in another container).
 const HANDOVER: Duration = Duration::from_millis(2);
+
+/// How long a writer that the kernel lists as waiting gets for its line: a loaded machine
+/// may take long to wake it.
+const WAITER: Duration = Duration::from_secs(1);
+
+/// How long a machine that is seen to be loaded gives writers that it does not list: one
+/// that was woken just before the claim waits for a core, not for the lock.
+const LOADED: Duration = Duration::from_millis(50);
 
 /// How a deletion ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +84,8 @@ pub struct Claim {
     marker: Option<PathBuf>,
     identity: FileIdentity,
     released: Instant,
+    /// A writer was waiting for the lock when it was let go.
+    awaited: bool,
 }
 
 /// First half of a deletion (contract, section 12): under an exclusive lock, checks that
@@ -119,6 +129,7 @@ pub fn claim(root: &Path, id: &str, reading: &Reading, lock_wait: Duration) -> R
     if !rename_to_new(&path, &late)? {
         return kept(Kept::LateExists);
     }
+    let awaited = has_waiting_writer(identity.ino);
     // A failed unlock is one that closing does.
     let _ = flock(&file, FlockOperation::Unlock);
     Ok(Claimed::Pending(Claim {
@@ -127,6 +138,7 @@ pub fn claim(root: &Path, id: &str, reading: &Reading, lock_wait: Duration) -> R
         marker,
         identity,
         released: Instant::now(),
+        awaited,
     }))
 }
 
@@ -136,13 +148,26 @@ impl Claim {
     /// # Errors
     /// A file-system call failed; the lines are in the late file then.
     pub fn finish(self, lock_wait: Duration) -> Result<Deletion> {
-        sleep(HANDOVER.saturating_sub(self.released.elapsed()));
-        if !acquire(&self.file, LockMode::Exclusive, lock_wait).locked() {
-            return Ok(Deletion::Kept(Kept::Late));
-        }
-        let found = identity_of(&self.file, &self.late)?;
-        if found != self.identity || !still_at(&self.file, &self.late) {
-            return Ok(Deletion::Kept(Kept::Late));
+        let mut pause = HANDOVER.saturating_sub(self.released.elapsed());
+        loop {
+            let slept = Instant::now();
+            sleep(pause);
+            // A sleep that overruns says that others do not get to run in time either.
+            let loaded = slept.elapsed() > pause + HANDOVER / 4;
+            if !acquire(&self.file, LockMode::Exclusive, lock_wait).locked() {
+                return Ok(Deletion::Kept(Kept::Late));
+            }
+            let found = identity_of(&self.file, &self.late)?;
+            if found != self.identity || !still_at(&self.file, &self.late) {
+                return Ok(Deletion::Kept(Kept::Late));
+            }
+            let elapsed = self.released.elapsed();
+            let awaited = self.awaited || has_waiting_writer(self.identity.ino);
+            if !(awaited && elapsed < WAITER || loaded && elapsed < LOADED) {
+                break;
+            }
+            let _ = flock(&self.file, FlockOperation::Unlock);
+            pause = HANDOVER;
         }
         remove(&self.late)?;
         if let Some(marker) = &self.marker {
@@ -185,6 +210,18 @@ pub fn clear(root: &Path, id: &str, lock_wait: Duration) -> Result<usize> {
         removed += usize::from(remove(&path)?);
     }
     Ok(removed + usize::from(remove(&incomplete_path(root, id))?))
+}
+
+/// Whether some writer blocks on a `flock` of the file: `/proc/locks` lists it with `->`.
+/// Ours poll, and look where their file went; foreign ones do neither.
+fn has_waiting_writer(inode: u64) -> bool {
+    let Ok(locks) = std::fs::read_to_string("/proc/locks") else {
+        return false;
+    };
+    let inode = format!(":{inode} ");
+    locks
+        .lines()
+        .any(|line| line.contains("-> FLOCK") && line.contains(" WRITE ") && line.contains(&inode))
 }
 
 /// Without the right to write an exclusive lock can still be had on local file systems.

@@ -18,13 +18,14 @@ use std::collections::hash_map::Entry;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 
-use super::read::open_to_read;
+use super::read::{open_to_read, still_at};
 use super::write::{create_private_dir, open_to_write};
 use crate::error::{Error, Result};
 
@@ -185,10 +186,28 @@ fn set(file: &File, kind: libc::c_int, byte: i64) -> std::result::Result<(), Err
 }
 
 /// A reader's open `.rollfold-inflight` files, kept for a batch: one system call a look.
+///
+/// Probes of a process share them, so that a rollout enriched by itself need not open the
+/// file either. A shared file is looked at again after [`TRUSTED`]: a directory that was
+/// emptied and announced in anew within that time would be missed, and nothing else.
 #[derive(Debug, Default)]
 pub struct InflightProbe {
-    files: Vec<(PathBuf, File)>,
+    files: Vec<(PathBuf, Arc<File>)>,
 }
+
+/// How long a shared file is taken to be the one at its path.
+const TRUSTED: Duration = Duration::from_millis(20);
+
+/// Directories whose files stay open for the next probe.
+const SHARED: usize = 16;
+
+struct Open {
+    dir: PathBuf,
+    file: Arc<File>,
+    checked: Instant,
+}
+
+static OPEN: Mutex<Vec<Open>> = Mutex::new(Vec::new());
 
 impl InflightProbe {
     #[must_use]
@@ -209,12 +228,44 @@ impl InflightProbe {
         let index = if let Some(index) = known {
             index
         } else {
-            let file = open_to_read(&dir.join(INFLIGHT_FILE)).ok().flatten()?;
-            self.files.push((dir.to_path_buf(), file));
+            self.files.push((dir.to_path_buf(), shared_file(dir)?));
             self.files.len() - 1
         };
         Some(&self.files[index].1)
     }
+}
+
+fn shared_file(dir: &Path) -> Option<Arc<File>> {
+    let open = || {
+        Some(Arc::new(
+            open_to_read(&dir.join(INFLIGHT_FILE)).ok().flatten()?,
+        ))
+    };
+    // In a forked child the lock may be held by nobody for ever: then without it.
+    let Ok(mut shared) = OPEN.try_lock() else {
+        return open();
+    };
+    if let Some(at) = shared.iter().position(|held| held.dir == dir) {
+        let held = &mut shared[at];
+        if held.checked.elapsed() < TRUSTED {
+            return Some(Arc::clone(&held.file));
+        }
+        if still_at(&*held.file, &dir.join(INFLIGHT_FILE)) {
+            held.checked = Instant::now();
+            return Some(Arc::clone(&held.file));
+        }
+        shared.remove(at);
+    }
+    let file = open()?;
+    if shared.len() == SHARED {
+        shared.remove(0);
+    }
+    shared.push(Open {
+        dir: dir.to_path_buf(),
+        file: Arc::clone(&file),
+        checked: Instant::now(),
+    });
+    Some(file)
 }
 
 fn is_locked(file: &File, byte: i64) -> bool {

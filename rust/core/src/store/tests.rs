@@ -320,6 +320,27 @@ fn an_emptied_directory_is_announced_in_anew() {
 }
 
 #[test]
+fn probes_of_a_process_follow_a_directory_that_moves() {
+    let scratch = Scratch::new();
+    let (dir, elsewhere) = (scratch.0.join("captures"), scratch.0.join("old"));
+    let dirs = [dir.clone()];
+    let before = Announcer::new(dir.clone(), 0o600, 0o700);
+    before.enter("a").unwrap();
+    assert!(InflightProbe::new().in_flight(&dirs, "a"));
+    fs::rename(&dir, &elsewhere).unwrap();
+    std::thread::sleep(Duration::from_millis(30));
+    assert!(!InflightProbe::new().in_flight(&dirs, "a"));
+    Announcer::new(dir, 0o600, 0o700).enter("b").unwrap();
+    let held = Announcer::new(dirs[0].clone(), 0o600, 0o700);
+    held.enter("c").unwrap();
+    assert!(InflightProbe::new().in_flight(&dirs, "c"));
+    assert!(
+        !InflightProbe::new().in_flight(&dirs, "b"),
+        "its announcer is gone"
+    );
+}
+
+#[test]
 fn a_foreign_file_must_rest() {
     let scratch = Scratch::new();
     let dirs = [scratch.0.clone()];
