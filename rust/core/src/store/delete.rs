@@ -1,7 +1,6 @@
 //! Taking an attempt's files away without losing what a writer adds meanwhile.
 
 use std::fs::{File, OpenOptions};
-use std::io;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -9,22 +8,18 @@ use std::time::{Duration, Instant};
 use rustix::fs::{CWD, FlockOperation, RenameFlags, flock, fstat, link, renameat_with, unlink};
 use rustix::io::Errno;
 
-use super::lock::{LockMode, acquire};
+use super::lease::{Writers, writers};
+use super::lock::{Held, LockMode, acquire};
 use super::paths::{capture_path, check_rollout_id, incomplete_path, late_path};
 use super::read::{FileIdentity, Reading, absent, still_at};
 use crate::error::{Error, Result};
 
-/// Between letting the lock go and taking it again: time for a writer that waits where
-/// the kernel does not list it for us (in another container).
+/// Between letting the lock go and taking it again, where the kernel cannot say whether
+/// anybody has the file open for writing: time for one that waits on the lock.
 const HANDOVER: Duration = Duration::from_millis(2);
 
-/// How long a writer that the kernel lists as waiting gets for its line: a loaded machine
-/// may take long to wake it.
-const WAITER: Duration = Duration::from_secs(1);
-
-/// How long a machine that is seen to be loaded gives writers that it does not list: one
-/// that was woken just before the claim waits for a core, not for the lock.
-const LOADED: Duration = Duration::from_millis(50);
+/// How long a writer that has the file open gets for its line, be the machine loaded.
+const WRITER: Duration = Duration::from_secs(1);
 
 /// How a deletion ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,8 +79,6 @@ pub struct Claim {
     marker: Option<PathBuf>,
     identity: FileIdentity,
     released: Instant,
-    /// A writer was waiting for the lock when it was let go.
-    awaited: bool,
 }
 
 /// First half of a deletion (contract, section 12): under an exclusive lock, checks that
@@ -113,10 +106,17 @@ pub fn claim(root: &Path, id: &str, reading: &Reading, lock_wait: Duration) -> R
             _ => Deletion::Nothing,
         }));
     };
-    let Some(file) = open_to_claim(&path)? else {
+    let Some(mut file) = open_to_claim(&path)? else {
         return Ok(Claimed::Done(Deletion::Nothing));
     };
-    if !acquire(&file, LockMode::Exclusive, lock_wait).locked() {
+    let mut held = acquire(&file, LockMode::Exclusive, lock_wait);
+    if held == Held::Unavailable
+        && let Some(writable) = open_to_claim_by_writing(&path)?
+    {
+        file = writable;
+        held = acquire(&file, LockMode::Exclusive, lock_wait);
+    }
+    if !held.locked() {
         return kept(Kept::LockUnavailable);
     }
     let found = identity_of(&file, &path)?;
@@ -129,7 +129,6 @@ pub fn claim(root: &Path, id: &str, reading: &Reading, lock_wait: Duration) -> R
     if !rename_to_new(&path, &late)? {
         return kept(Kept::LateExists);
     }
-    let awaited = has_waiting_writer(identity.ino);
     // A failed unlock is one that closing does.
     let _ = flock(&file, FlockOperation::Unlock);
     Ok(Claimed::Pending(Claim {
@@ -138,7 +137,6 @@ pub fn claim(root: &Path, id: &str, reading: &Reading, lock_wait: Duration) -> R
         marker,
         identity,
         released: Instant::now(),
-        awaited,
     }))
 }
 
@@ -148,12 +146,23 @@ impl Claim {
     /// # Errors
     /// A file-system call failed; the lines are in the late file then.
     pub fn finish(self, lock_wait: Duration) -> Result<Deletion> {
-        let mut pause = HANDOVER.saturating_sub(self.released.elapsed());
         loop {
-            let slept = Instant::now();
-            sleep(pause);
-            // A sleep that overruns says that others do not get to run in time either.
-            let loaded = slept.elapsed() > pause + HANDOVER / 4;
+            // Whoever opens the file from now on finds it under its late name, to read.
+            let known = writers(&self.file);
+            let elapsed = self.released.elapsed();
+            match known {
+                Writers::None => {}
+                Writers::Some if elapsed < WRITER => {
+                    if identity_of(&self.file, &self.late)? != self.identity {
+                        return Ok(Deletion::Kept(Kept::Late));
+                    }
+                    sleep(HANDOVER / 4);
+                    continue;
+                }
+                // It may write as long as it has it open.
+                Writers::Some => return Ok(Deletion::Kept(Kept::Late)),
+                Writers::Unknown => sleep(HANDOVER.saturating_sub(elapsed)),
+            }
             if !acquire(&self.file, LockMode::Exclusive, lock_wait).locked() {
                 return Ok(Deletion::Kept(Kept::Late));
             }
@@ -161,13 +170,7 @@ impl Claim {
             if found != self.identity || !still_at(&self.file, &self.late) {
                 return Ok(Deletion::Kept(Kept::Late));
             }
-            let elapsed = self.released.elapsed();
-            let awaited = self.awaited || has_waiting_writer(self.identity.ino);
-            if !(awaited && elapsed < WAITER || loaded && elapsed < LOADED) {
-                break;
-            }
-            let _ = flock(&self.file, FlockOperation::Unlock);
-            pause = HANDOVER;
+            break;
         }
         remove(&self.late)?;
         if let Some(marker) = &self.marker {
@@ -177,7 +180,7 @@ impl Claim {
     }
 }
 
-/// [`claim`] and [`Claim::finish`] in one, for a single rollout: takes two milliseconds.
+/// [`claim`] and [`Claim::finish`] in one, for a single rollout.
 ///
 /// # Errors
 /// As theirs.
@@ -212,26 +215,18 @@ pub fn clear(root: &Path, id: &str, lock_wait: Duration) -> Result<usize> {
     Ok(removed + usize::from(remove(&incomplete_path(root, id))?))
 }
 
-/// Whether some writer blocks on a `flock` of the file: `/proc/locks` lists it with `->`.
-/// Ours poll, and look where their file went; foreign ones do neither.
-fn has_waiting_writer(inode: u64) -> bool {
-    let Ok(locks) = std::fs::read_to_string("/proc/locks") else {
-        return false;
-    };
-    let inode = format!(":{inode} ");
-    locks
-        .lines()
-        .any(|line| line.contains("-> FLOCK") && line.contains(" WRITE ") && line.contains(&inode))
+/// Opened for reading, so that we are no writer ourselves; NFS wants one for an exclusive
+/// lock, and gets it in [`open_to_claim_by_writing`].
+fn open_to_claim(path: &Path) -> Result<Option<File>> {
+    open_with(path, false)
 }
 
-/// Without the right to write an exclusive lock can still be had on local file systems.
-fn open_to_claim(path: &Path) -> Result<Option<File>> {
-    let open = |write| OpenOptions::new().read(true).write(write).open(path);
-    let opened = match open(true) {
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => open(false),
-        other => other,
-    };
-    match opened {
+fn open_to_claim_by_writing(path: &Path) -> Result<Option<File>> {
+    open_with(path, true)
+}
+
+fn open_with(path: &Path, write: bool) -> Result<Option<File>> {
+    match OpenOptions::new().read(true).write(write).open(path) {
         Ok(file) => Ok(Some(file)),
         Err(error) if absent(&error) => Ok(None),
         Err(error) => Err(Error::io("open", path, error)),

@@ -9,6 +9,7 @@ mod body;
 mod compose;
 mod delete;
 mod inflight;
+mod lease;
 mod lock;
 mod paths;
 mod queue;
