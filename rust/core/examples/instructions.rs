@@ -113,6 +113,7 @@ fn unconverted(job: &Job<'_>) -> Outcome {
     match job {
         Job::System(id) | Job::Message(id) => Outcome::Items(vec![*id]),
         Job::Content(_) => Outcome::Decided {
+            items: Vec::new(),
             answer: Vec::new(),
             reasoning: None,
             tool_calls: 1,

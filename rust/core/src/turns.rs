@@ -22,7 +22,7 @@ pub enum Job<'a> {
     System(SharedId),
     /// One entry of `messages`.
     Message(SharedId),
-    /// A response's `content`, a list.
+    /// A response's `content`, a list: what a message with the role assistant would hold.
     Content(Value<'a>),
 }
 
@@ -33,6 +33,8 @@ pub enum Outcome {
     Items(Vec<SharedId>),
     /// A response's answer, reasoning (none where there is none) and tool calls.
     Decided {
+        /// All of its items in order: what the message is in the questions that follow.
+        items: Vec<SharedId>,
         /// The answer's items.
         answer: Vec<SharedId>,
         /// The reasoning items.
@@ -92,6 +94,8 @@ impl<'a> TurnPlan<'a> {
             ..Self::default()
         };
         let mut known: HashMap<(bool, SharedId), usize> = HashMap::new();
+        // What the model said is asked again in the next call: converted once.
+        let mut said: HashMap<Raw<'a>, usize> = HashMap::new();
         for at in 0..plan.owners.len() {
             let call = &calls[plan.owners[at].call];
             let Some(Decision::Blocks { content, .. }) = &call.decision else {
@@ -105,6 +109,10 @@ impl<'a> TurnPlan<'a> {
             });
             let mut job = |is_system: bool, id: SharedId| {
                 *known.entry((is_system, id)).or_insert_with(|| {
+                    let content = shared.raw(id).filter(|_| !is_system).and_then(content_said);
+                    if let Some(job) = content.and_then(|content| said.get(&content)) {
+                        return *job;
+                    }
                     plan.jobs.push(if is_system {
                         Job::System(id)
                     } else {
@@ -118,10 +126,14 @@ impl<'a> TurnPlan<'a> {
             let messages = messages.into_iter().flat_map(|ids| ids.iter());
             let messages = messages.map(|id| job(false, *id)).collect();
             plan.jobs.push(Job::Content(content.clone()));
+            let job = plan.jobs.len() - 1;
+            if let Value::Parted(raw, _) = content {
+                said.insert(*raw, job);
+            }
             plan.waits.push(Some(Waits {
                 system,
                 messages,
-                content: plan.jobs.len() - 1,
+                content: job,
             }));
         }
         plan
@@ -240,14 +252,22 @@ fn timestamp<'a>(call: &CallRecord<'a>) -> Value<'a> {
     known.map_or(Value::Float(0.0), Value::Raw)
 }
 
+/// The content of a message that a model said, where it is a list.
+fn content_said(message: Raw<'_>) -> Option<Raw<'_>> {
+    let role = message.get("role")?;
+    let content = message.get("content")?;
+    (role.is_str("assistant") && content.kind() == Kind::Array).then_some(content)
+}
+
 /// A turn of converted messages, or the first block that could not be.
 fn converted<'a>(waits: &Waits, outcomes: &[Outcome]) -> Result<Content<'a>, String> {
     let mut question = Vec::new();
     for job in waits.system.iter().chain(&waits.messages) {
         match &outcomes[*job] {
-            Outcome::Items(items) => question.extend_from_slice(items),
+            Outcome::Items(items) | Outcome::Decided { items, .. } => {
+                question.extend_from_slice(items);
+            }
             Outcome::Unconverted(kind) => return Err(kind.clone()),
-            Outcome::Decided { .. } => {}
         }
     }
     match &outcomes[waits.content] {
@@ -255,6 +275,7 @@ fn converted<'a>(waits: &Waits, outcomes: &[Outcome]) -> Result<Content<'a>, Str
             answer,
             reasoning,
             tool_calls,
+            ..
         } => Ok(Content {
             question: Value::SharedList(question.into()),
             answer: Value::SharedList(answer.as_slice().into()),

@@ -1,9 +1,10 @@
 //! The converters' turn: all of a rollout's distinct messages in a few calls into Python.
 
+use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList, PyTuple};
+use pyo3::types::{PyDict, PyList};
 use rollfold_core::fold::Fold;
-use rollfold_core::intern::{Blob, Interner, SharedId};
+use rollfold_core::intern::{Blob, Interner};
 use rollfold_core::turns::{Job, Outcome};
 
 use super::objects::Objects;
@@ -41,15 +42,17 @@ pub fn convert<'py, 'a>(
                 Job::System(id) => ("system", objects.shared(*id, &fold.shared)?),
                 Job::Message(id) => ("message", objects.shared(*id, &fold.shared)?),
                 Job::Content(content) => {
-                    let response = PyDict::new(py);
-                    response.set_item("content", objects.value(content, &fold.shared)?)?;
-                    ("response", response.into_any())
+                    let said = PyDict::new(py);
+                    said.set_item("role", "assistant")?;
+                    said.set_item("content", objects.value(content, &fold.shared)?)?;
+                    ("message", said.into_any())
                 }
             };
             jobs.append((kind, value))?;
         }
-        for outcome in converter.call1((jobs,))?.try_iter()? {
-            outcomes.push(read(&outcome?, objects, &mut fold.shared, keep)?);
+        for (outcome, job) in converter.call1((jobs,))?.try_iter()?.zip(chunk) {
+            let said = matches!(job, Job::Content(_));
+            outcomes.push(read(&outcome?, said, objects, &mut fold.shared, keep)?);
         }
     }
     Ok(outcomes)
@@ -57,40 +60,50 @@ pub fn convert<'py, 'a>(
 
 fn read<'py, 'a>(
     outcome: &Bound<'py, PyAny>,
+    said: bool,
     objects: &mut Objects<'py, 'a>,
     shared: &mut Interner<'a>,
     keep: Keep,
 ) -> PyResult<Outcome> {
-    let mut items = |list: &Bound<'py, PyAny>| -> PyResult<Vec<SharedId>> {
-        let list = list.cast::<PyList>()?;
-        list.iter()
-            .map(|item| {
-                Ok(shared.add(match keep {
-                    Keep::Text => Blob::Text(serialize(&item)?.into()),
-                    Keep::Objects => {
-                        objects.foreign.push(item);
-                        Blob::Foreign(objects.foreign.len() - 1)
-                    }
-                }))
-            })
-            .collect()
+    let Ok(list) = outcome.cast::<PyList>() else {
+        return Ok(Outcome::Unconverted(
+            outcome.getattr("block_type")?.extract()?,
+        ));
     };
-    if outcome.is_instance_of::<PyList>() {
-        return Ok(Outcome::Items(items(outcome)?));
-    }
-    if let Ok(parts) = outcome.cast::<PyTuple>() {
-        let reasoning = parts.get_item(1)?;
-        return Ok(Outcome::Decided {
-            answer: items(&parts.get_item(0)?)?,
-            reasoning: if reasoning.is_none() {
-                None
-            } else {
-                Some(items(&reasoning)?)
-            },
-            tool_calls: parts.get_item(2)?.extract()?,
+    let mut items = Vec::with_capacity(list.len());
+    let (mut answer, mut reasoning, mut tool_calls) = (Vec::new(), Vec::new(), 0);
+    for item in list {
+        let kind = match item.cast::<PyDict>() {
+            Ok(item) if said => item.get_item(intern!(item.py(), "type"))?,
+            _ => None,
+        };
+        let id = shared.add(match keep {
+            Keep::Text => Blob::Text(serialize(&item)?.into()),
+            Keep::Objects => {
+                objects.foreign.push(item);
+                Blob::Foreign(objects.foreign.len() - 1)
+            }
         });
+        items.push(id);
+        let is = |name: &str| {
+            kind.as_ref()
+                .is_some_and(|kind| kind.eq(name).unwrap_or(false))
+        };
+        if is("reasoning") {
+            reasoning.push(id);
+        } else if said {
+            answer.push(id);
+            tool_calls += usize::from(is("function_call"));
+        }
     }
-    Ok(Outcome::Unconverted(
-        outcome.getattr("block_type")?.extract()?,
-    ))
+    Ok(if said {
+        Outcome::Decided {
+            items,
+            answer,
+            reasoning: (!reasoning.is_empty()).then_some(reasoning),
+            tool_calls,
+        }
+    } else {
+        Outcome::Items(items)
+    })
 }
