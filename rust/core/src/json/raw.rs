@@ -276,12 +276,16 @@ pub fn decode_string(quoted: &[u8]) -> Cow<'_, str> {
         _ => quoted,
     };
     if memchr::memchr(b'\\', inner).is_none() {
-        return String::from_utf8_lossy(inner);
+        return match simdutf8::basic::from_utf8(inner) {
+            Ok(text) => Cow::Borrowed(text),
+            Err(_) => String::from_utf8_lossy(inner),
+        };
     }
-    let decoded = Decoder::default().read(quoted, &mut 0).to_vec();
-    Cow::Owned(match String::from_utf8(decoded) {
-        Ok(text) => text,
-        Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
+    let mut decoder = Decoder::default();
+    let decoded = decoder.read(quoted, &mut 0);
+    Cow::Owned(match simdutf8::basic::from_utf8(decoded) {
+        Ok(text) => text.to_owned(),
+        Err(_) => String::from_utf8_lossy(decoded).into_owned(),
     })
 }
 
