@@ -15,7 +15,8 @@ use rollfold_core::error::Error;
 use rollfold_core::exchange::{Record, ScanState, each_record};
 use rollfold_core::json::Raw;
 use rollfold_core::store::{
-    self, Announcer, Deletion, Durability, Held, InflightProbe, Reading, Writer, WriterOptions,
+    self, Announcer, Deletion, Durability, Held, InflightProbe, ReadBuffer, Reading, Writer,
+    WriterOptions,
 };
 
 pub fn raised(error: Error) -> PyErr {
@@ -164,7 +165,7 @@ pub struct CaptureReading {
     dirs: Vec<PathBuf>,
     rollout_id: String,
     reading: Reading,
-    data: Vec<u8>,
+    data: ReadBuffer,
 }
 
 #[pymethods]
@@ -179,7 +180,7 @@ impl CaptureReading {
     ) -> PyResult<Self> {
         let wait = seconds(lock_wait_s, "lock_wait_s")?;
         store::check_rollout_id(&rollout_id).map_err(raised)?;
-        let mut data = Vec::new();
+        let mut data = ReadBuffer::default();
         let reading = py.detach(|| store::read(&dirs, &rollout_id, wait, &mut data));
         Ok(Self {
             dirs,

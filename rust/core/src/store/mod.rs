@@ -6,6 +6,7 @@
 //! which writers announce calls in flight (contract, sections 3, 10 and 12).
 
 mod body;
+mod buffer;
 mod compose;
 mod delete;
 mod inflight;
@@ -18,6 +19,7 @@ mod read;
 mod write;
 
 pub use body::{Body, Stream};
+pub use buffer::ReadBuffer;
 pub use compose::{Facts, Line, Response, compose};
 pub use delete::{Claim, Claimed, Deletion, Kept, claim, claim_and_delete, clear};
 pub use inflight::{Announcer, INFLIGHT_FILE, InflightProbe};

@@ -11,6 +11,7 @@ use rustix::buffer::spare_capacity;
 use rustix::fs::{FileType, OFlags, Stat, fstat, stat};
 use rustix::io::Errno;
 
+use super::buffer::ReadBuffer;
 use super::lock::{Held, LockMode, acquire};
 use super::paths::{capture_path, check_rollout_id, incomplete_path, late_path};
 use crate::error::Error;
@@ -66,7 +67,7 @@ pub struct Reading {
 ///
 /// Eight system calls where there is one directory: open, flock, fstat, read, close, the
 /// marker, the late file, and the in-flight probe that goes before.
-pub fn read(dirs: &[PathBuf], id: &str, lock_wait: Duration, buf: &mut Vec<u8>) -> Reading {
+pub fn read(dirs: &[PathBuf], id: &str, lock_wait: Duration, buf: &mut ReadBuffer) -> Reading {
     buf.clear();
     let mut reading = Reading::default();
     if let Err(error) = check_rollout_id(id) {
@@ -131,7 +132,7 @@ impl Reading {
 }
 
 /// Appends a file to `buf`; `None` where there is no such file.
-fn read_file(path: &Path, lock_wait: Duration, buf: &mut Vec<u8>) -> Option<Outcome> {
+fn read_file(path: &Path, lock_wait: Duration, buf: &mut ReadBuffer) -> Option<Outcome> {
     let mut outcome = Outcome {
         lock_unavailable: false,
         waited: Duration::ZERO,
@@ -210,7 +211,7 @@ fn exists(path: &Path) -> bool {
 
 /// Reads into spare capacity, so that no byte is zeroed before it is written. The size is
 /// only a hint: a file of any size is read until it ends.
-fn read_to_end(file: &File, buf: &mut Vec<u8>) -> io::Result<FileIdentity> {
+fn read_to_end(file: &File, buf: &mut ReadBuffer) -> io::Result<FileIdentity> {
     let stat = fstat(file)?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Err(io::Error::new(
@@ -222,13 +223,14 @@ fn read_to_end(file: &File, buf: &mut Vec<u8>) -> io::Result<FileIdentity> {
     let kept = buf.len();
     let expected = usize::try_from(identity.len).map_err(io::Error::other)?;
     // One byte more, so that the read that meets the end is the first one.
-    buf.try_reserve(expected + 1)?;
+    buf.reserve(expected + 1)?;
     loop {
-        if buf.len() == buf.capacity() {
-            buf.try_reserve(buf.capacity() / 4 + 4096)?;
+        let memory = buf.memory();
+        if memory.len() == memory.capacity() {
+            memory.try_reserve(memory.capacity() / 4 + 4096)?;
         }
-        let asked = buf.capacity() - buf.len();
-        match rustix::io::read(file, spare_capacity(buf)) {
+        let asked = memory.capacity() - memory.len();
+        match rustix::io::read(file, spare_capacity(memory)) {
             Ok(0) => break,
             Ok(got) if got < asked && buf.len() - kept >= expected => break,
             Ok(_) | Err(Errno::INTR) => {}

@@ -42,9 +42,10 @@ impl Drop for Scratch {
 const WAIT: Duration = Duration::from_secs(2);
 
 fn read_one(dir: &Path, id: &str) -> (Reading, String) {
-    let mut buf = b"left over".to_vec();
+    let mut buf = ReadBuffer::with_capacity(9);
+    buf.memory().extend_from_slice(b"left over");
     let reading = read(&[dir.to_path_buf()], id, WAIT, &mut buf);
-    (reading, String::from_utf8(buf).unwrap())
+    (reading, String::from_utf8(buf.to_vec()).unwrap())
 }
 
 #[test]
@@ -98,7 +99,7 @@ fn the_first_directory_by_capture_file_then_by_marker() {
     let (a, b) = (Scratch::new(), Scratch::new());
     let dirs = [a.0.clone(), b.0.clone()];
     a.writer().mark_incomplete("r").unwrap();
-    let mut buf = Vec::new();
+    let mut buf = ReadBuffer::default();
     let reading = read(&dirs, "r", WAIT, &mut buf);
     assert_eq!(
         (reading.root, reading.incomplete, reading.has_capture),
@@ -137,9 +138,9 @@ fn a_large_file_is_read_into_a_small_buffer() {
     let scratch = Scratch::new();
     let body = "0123456789abcdef\n".repeat(300_000);
     fs::write(capture_path(&scratch.0, "big"), &body).unwrap();
-    let mut buf = Vec::new();
+    let mut buf = ReadBuffer::default();
     let reading = read(std::slice::from_ref(&scratch.0), "big", WAIT, &mut buf);
-    assert!(buf == body.as_bytes() && reading.identity.unwrap().len == body.len() as u64);
+    assert!(*buf == *body.as_bytes() && reading.identity.unwrap().len == body.len() as u64);
 }
 
 #[test]
@@ -149,7 +150,7 @@ fn a_held_lock_neither_hangs_nor_loses() {
     fs::write(&path, "A\n").unwrap();
     let holder = fs::File::open(&path).unwrap();
     assert!(acquire(&holder, LockMode::Exclusive, WAIT).locked());
-    let mut buf = Vec::new();
+    let mut buf = ReadBuffer::default();
     let reading = read(
         std::slice::from_ref(&scratch.0),
         "r",
@@ -157,7 +158,7 @@ fn a_held_lock_neither_hangs_nor_loses() {
         &mut buf,
     );
     assert!(reading.lock_unavailable && reading.waited >= Duration::from_millis(20));
-    assert_eq!(buf, b"A\n");
+    assert_eq!(&buf[..], b"A\n");
     let options = WriterOptions {
         lock_wait: Duration::from_millis(200),
         durability: Durability::None,

@@ -10,7 +10,7 @@ use pyo3::types::PyDict;
 use rollfold_core::capture::Circumstances;
 use rollfold_core::fold::{Fold, Folded, Mode, Sections, Task};
 use rollfold_core::store::{
-    Deletion, InflightProbe, Quiet, Reading, claim_and_delete, read, wait_quiet,
+    Deletion, InflightProbe, Quiet, ReadBuffer, Reading, claim_and_delete, read, wait_quiet,
 };
 
 /// One rollout to be folded: everything but its result.
@@ -120,7 +120,7 @@ impl Report {
 
 /// Buffers that files are read into, kept from one call to the next: fresh memory costs
 /// more than reading.
-static BUFFERS: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
+static BUFFERS: Mutex<Vec<ReadBuffer>> = Mutex::new(Vec::new());
 const KEPT_BUFFERS: usize = 4;
 const KEPT_BYTES: usize = 64 << 20;
 const FIRST_BUFFER: usize = 256 << 10;
@@ -129,12 +129,12 @@ const FIRST_BUFFER: usize = 256 << 10;
 ///
 /// The pool is only ever tried: a child forked while it was held goes without.
 #[derive(Debug)]
-pub struct Buffer(pub Vec<u8>);
+pub struct Buffer(pub ReadBuffer);
 
 impl Buffer {
     pub fn take() -> Self {
         let pooled = BUFFERS.try_lock().ok().and_then(|mut pool| pool.pop());
-        Self(pooled.unwrap_or_else(|| Vec::with_capacity(FIRST_BUFFER)))
+        Self(pooled.unwrap_or_else(|| ReadBuffer::with_capacity(FIRST_BUFFER)))
     }
 }
 
@@ -160,7 +160,7 @@ pub struct Files {
 
 impl Request {
     /// Waits for calls in flight and reads the files into `buffer`.
-    pub fn read(&self, probe: &mut InflightProbe, buffer: &mut Vec<u8>) -> Files {
+    pub fn read(&self, probe: &mut InflightProbe, buffer: &mut ReadBuffer) -> Files {
         if self.dirs.is_empty() {
             buffer.clear();
             return Files {
