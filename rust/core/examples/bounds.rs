@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let copy_touched = median(repeats, || copy(capture, bytes_out, &mut output));
     let copy_fresh = median(repeats, || {
         copy(
-            &capture,
+            capture,
             bytes_out,
             &mut Vec::with_capacity(bytes_out + capture.len()),
         );

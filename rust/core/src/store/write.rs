@@ -319,8 +319,10 @@ pub(super) fn open_to_write(path: &Path, mode: u32) -> io::Result<(File, bool)> 
         }
         match options.clone().create_new(true).mode(mode).open(path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                // Made meanwhile; or a link to nowhere, which will not open either way.
-                if std::fs::metadata(path).is_err() {
+                // Made meanwhile, and maybe gone again: the next try tells. But a link to
+                // nowhere will not open either way.
+                let is_link = std::fs::symlink_metadata(path).is_ok_and(|at| at.is_symlink());
+                if is_link && std::fs::metadata(path).is_err() {
                     return Err(error);
                 }
             }
