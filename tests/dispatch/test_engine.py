@@ -2,6 +2,7 @@
 
 import asyncio
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -143,3 +144,40 @@ def test_leaving_at_any_point_leaves_nothing_running(scenario, taken):
         assert await engine.next() is None
 
     asyncio.run(asyncio.wait_for(leave(), 20))
+
+
+@pytest.mark.parametrize("ending", ["drain", "interrupt"])
+@pytest.mark.parametrize("permits", [None, 1, 3])
+def test_an_end_before_a_task_took_its_first_step_ends_the_run(ending, permits):
+    """A task that is cancelled before it began runs none of its code, not even a finally."""
+
+    async def play_it():
+        async def send(sent):
+            sent.reply = {}
+
+        async def finish(sent):
+            return Outcome(sent.row, {"reply": sent.reply})
+
+        semaphore = None if permits is None else asyncio.Semaphore(permits)
+        engine = Engine(
+            iter(range(5)),
+            check=lambda _: None,
+            send=send,
+            finish=finish,
+            concurrency=2,
+            max_held=8,
+            semaphore=semaphore,
+            budget=None,
+        )
+        engine.start()
+        getattr(engine, ending)()
+        outcomes = []
+        while (outcome := await engine.next()) is not None:
+            outcomes.append(outcome.row)
+        assert engine.is_over
+        if semaphore is not None:
+            assert semaphore._value == permits
+        await engine.aclose()
+        return outcomes
+
+    assert sorted(asyncio.run(asyncio.wait_for(play_it(), 10))) == list(range(5))

@@ -329,6 +329,7 @@ class Engine:
             if self._semaphore is not None:
                 if self._asking is None and self._look_ahead():
                     self._asking = self._loop.create_task(self._ask(self._semaphore))
+                    self._asking.add_done_callback(self._asked)
                 break
             if not self._look_ahead():
                 break
@@ -360,10 +361,13 @@ class Engine:
         except Exception as error:  # noqa: BLE001 (a semaphore that breaks ends the run, loudly)
             self._asking = None
             await self._fail(error)
-        finally:
+
+    def _asked(self, task: asyncio.Task[None]) -> None:
+        """Let the asking task go; one that was cancelled before its first step ran no code."""
+        if self._asking is task:
             self._asking = None
-            self._fill()
-            self._wake_all()
+        self._fill()
+        self._wake_all()
 
     def _begin_row(self, row: Any, semaphore: Permit | None = None) -> bool:
         refused = self._check(row)
