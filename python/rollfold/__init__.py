@@ -20,14 +20,13 @@ if TYPE_CHECKING:
         enrich_run_result,
         enrich_run_result_async,
         enrich_run_result_json,
-        enrich_run_results,
-        enrich_run_results_json,
-        stats,
     )
+    from rollfold.enrich_many import enrich_run_results, enrich_run_results_json
     from rollfold.errors import MissingExtraError, RollfoldError, RolloutIdError
     from rollfold.log import RolloutLog, merge_logs
     from rollfold.log_reading import read_log
     from rollfold.packed import pack, unpack
+    from rollfold.rollout import stats
     from rollfold.trajectory import (
         join_model_call_observations,
         merge_model_call_capture_into_record,
@@ -59,8 +58,8 @@ _PUBLIC = {
     "enrich_run_result": "rollfold.enrich",
     "enrich_run_result_async": "rollfold.enrich",
     "enrich_run_result_json": "rollfold.enrich",
-    "enrich_run_results": "rollfold.enrich",
-    "enrich_run_results_json": "rollfold.enrich",
+    "enrich_run_results": "rollfold.enrich_many",
+    "enrich_run_results_json": "rollfold.enrich_many",
     "join_model_call_observations": "rollfold.trajectory",
     "merge_model_call_capture_into_record": "rollfold.trajectory",
     "latest_executed": "rollfold.collect",
@@ -69,7 +68,7 @@ _PUBLIC = {
     "read_log": "rollfold.log_reading",
     "run_examples": "rollfold.dispatch",
     "stamp_rollout_ids": "rollfold.dispatch",
-    "stats": "rollfold.enrich",
+    "stats": "rollfold.rollout",
     "unpack": "rollfold.packed",
 }
 """Public name: the module it lives in."""

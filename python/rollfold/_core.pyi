@@ -520,19 +520,24 @@ class Watch:
         """Seconds to sleep before the next step (none: done), and whether calls are in flight."""
 
 def fold_dict(
-    request: Request, result: dict[str, Any], converter: Callable[..., Any]
+    request: Request,
+    result: dict[str, Any],
+    converter: Callable[..., Any],
+    wait_s: float | None = None,
 ) -> dict[str, Any]:
-    """Enrich a dict in place; give what was met on the way."""
+    """Enrich a dict in place; give what was met on the way. `wait_s` bounds what is waited."""
 
 def fold_batch(
     items: list[tuple[Request | None, bytes | dict[str, Any], dict[str, Any]]],
     form: str,
     threads: int,
     converter: Callable[..., Any],
+    wait_s: float | None = None,
     log: tuple[int | None, list[tuple[str | None, bool]]] | None = None,
 ) -> list[Any]:
     """Enrich results into JSON or packed text: as many of the first as fit in memory.
 
+    All of them together wait `wait_s` seconds at most (None: each as its request allows).
     Each outcome is the text with what was met on the way, or the exception it cost. With
     `log`, the compression's level (None: plain lines) and for each item the rollout id and
     whether it never started, `LogFrames` come in the text's place.

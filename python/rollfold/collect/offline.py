@@ -146,7 +146,7 @@ def records_of(path: Path, unreadable: Callable[[str], None]) -> Iterator[Result
 
 
 def _enriched(options: EnrichOptions, summary: OfflineSummary) -> Iterator[Result]:
-    from rollfold.enrich import enrich_run_results  # noqa: PLC0415 (cost at first use)
+    from rollfold.enrich_many import enrich_run_results  # noqa: PLC0415 (cost at first use)
 
     waiting: deque[Result] = deque()
 

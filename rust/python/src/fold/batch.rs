@@ -3,6 +3,7 @@
 use std::num::NonZeroUsize;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -18,7 +19,7 @@ use rollfold_core::value::Value;
 
 use super::convert::{Keep, convert};
 use super::objects::Objects;
-use super::request::{Buffer, Files, Report, Request};
+use super::request::{Buffer, Files, Report, Request, wait_limit};
 use super::text::{Body, Identity, Parsed, identity};
 use crate::fresh_bytes::fresh_batch;
 use crate::json::Builder;
@@ -63,16 +64,19 @@ enum Wanted {
 /// and the row's identity keys as a dict. Gives for the first items, as many as fit in
 /// memory, the text and the report of each, or the exception that it cost.
 ///
+/// All of them together wait `wait_s` seconds at most, for calls and for locks.
+///
 /// With `log`, the level of compression (none: plain lines) and for each item the rollout
 /// id and whether it never started, what a log's file is to get comes in the text's place.
 #[pyfunction]
-#[pyo3(signature = (items, form, threads, converter, log = None))]
+#[pyo3(signature = (items, form, threads, converter, wait_s = None, log = None))]
 fn fold_batch<'py>(
     py: Python<'py>,
     items: &Bound<'py, PyList>,
     form: &str,
     threads: NonZeroUsize,
     converter: &Bound<'py, PyAny>,
+    wait_s: Option<f64>,
     log: Option<(Option<i32>, Vec<(Option<String>, bool)>)>,
 ) -> PyResult<Bound<'py, PyList>> {
     let taken: Vec<PyResult<Item>> = items.iter().map(|item| take(&item)).collect();
@@ -87,7 +91,8 @@ fn fold_batch<'py>(
         None if form == "packed" => Wanted::Packed,
         None => Wanted::Full,
     };
-    let outputs = run(py, &taken, &wanted, threads.get(), converter)?;
+    let waits = Waits(Mutex::new(wait_limit(wait_s)));
+    let outputs = run(py, &taken, &wanted, threads.get(), &waits, converter)?;
     let list = PyList::empty(py);
     for output in outputs {
         match output {
@@ -110,6 +115,21 @@ fn take(item: &Bound<'_, PyAny>) -> PyResult<Item> {
         body: Body::take(&item.get_item(1)?)?,
         identity: identity(item.get_item(2)?.cast::<PyDict>()?)?,
     })
+}
+
+/// What is left of the time that a batch may wait in all.
+struct Waits(Mutex<Duration>);
+
+impl Waits {
+    /// Reads files within what is left, and takes off what that waited.
+    fn spend(&self, read: impl FnOnce(Duration) -> Files) -> Files {
+        let left = |wait: &Mutex<Duration>| wait.lock().map_or(Duration::ZERO, |left| *left);
+        let files = read(left(&self.0));
+        if let Ok(mut left) = self.0.lock() {
+            *left = left.saturating_sub(files.waited);
+        }
+        files
+    }
 }
 
 /// Runs `work` on every element, on up to `threads` threads; on this one where that is one.
@@ -139,6 +159,7 @@ fn run(
     items: &[PyResult<Item>],
     wanted: &Wanted,
     threads: usize,
+    waits: &Waits,
     converter: &Bound<'_, PyAny>,
 ) -> PyResult<Vec<Output>> {
     let good = |at: usize| items[at].as_ref().ok();
@@ -154,8 +175,10 @@ fn run(
             }
             let mut buffer = Buffer::take();
             let request = good(*at).and_then(|item| item.request.as_ref());
-            let files =
-                request.map(|request| request.get().read(&mut InflightProbe::new(), &mut buffer.0));
+            let files = request.map(|request| {
+                let probe = &mut InflightProbe::new();
+                waits.spend(|limit| request.get().read(probe, &mut buffer.0, limit))
+            });
             held.fetch_add(buffer.0.len(), Ordering::Relaxed);
             *source = Some(Source { buffer, files });
         });
@@ -197,6 +220,7 @@ fn run(
             fold: None,
             outcomes: Vec::new(),
             report: Report::default(),
+            failed: None,
             done: None,
         };
         if let (Some(mut fold), Some(item)) = (fold, good(at)) {
@@ -205,9 +229,14 @@ fn run(
             }
             if !fold.jobs().is_empty() {
                 let mut objects = Objects::new(py, Builder::new(py));
-                work.outcomes = convert(&mut fold, &mut objects, converter, Keep::Text)?;
+                match convert(&mut fold, &mut objects, converter, Keep::Text) {
+                    Ok(outcomes) => work.outcomes = outcomes,
+                    Err(error) => work.failed = Some(error),
+                }
             }
-            work.fold = Some(fold);
+            if work.failed.is_none() {
+                work.fold = Some(fold);
+            }
         }
         works.push(work);
     }
@@ -232,6 +261,8 @@ struct Work<'a> {
     fold: Option<Fold<'a>>,
     outcomes: Vec<Outcome>,
     report: Report,
+    /// A converter that broke: it costs this rollout alone.
+    failed: Option<PyErr>,
     done: Option<Done<'a>>,
 }
 
@@ -312,6 +343,10 @@ fn write(
     })?;
     let mut outputs = Vec::with_capacity(works.len());
     for (work, text) in works.iter_mut().zip(texts) {
+        if let Some(error) = work.failed.take() {
+            outputs.push(Err(error));
+            continue;
+        }
         outputs.push(
             match (&items[work.at], &parsed[work.at], work.done.take()) {
                 (Err(error), _, _) => Err(error.clone_ref(py)),

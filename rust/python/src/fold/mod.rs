@@ -17,8 +17,8 @@ use rollfold_core::store::InflightProbe;
 use crate::json::{Builder, Origin, Serialized, serialize_traced};
 use convert::{Keep, convert};
 use objects::Objects;
-use request::Buffer;
 pub use request::Request;
+use request::{Buffer, wait_limit};
 
 /// The keys of a result that the fold reads as JSON, in the order of [`Sections`].
 pub(crate) const READ: [&str; 4] = [
@@ -102,17 +102,21 @@ impl DictSections {
 
 /// Enriches a dict in place; only top-level keys are set.
 ///
-/// Gives what was met on the way. `converter` is `convert_batch` of the Messages dialect.
+/// Gives what was met on the way. `converter` is `convert_batch` of the Messages dialect;
+/// `wait_s` bounds what is waited, for a batch that has less left than the request allows.
 #[pyfunction]
+#[pyo3(signature = (request, result, converter, wait_s = None))]
 fn fold_dict<'py>(
     py: Python<'py>,
     request: &Request,
     result: &Bound<'py, PyDict>,
     converter: &Bound<'py, PyAny>,
+    wait_s: Option<f64>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let parts = DictSections::read(result)?;
     let mut buffer = Buffer::take();
-    let files = py.detach(|| request.read(&mut InflightProbe::new(), &mut buffer.0));
+    let limit = wait_limit(wait_s);
+    let files = py.detach(|| request.read(&mut InflightProbe::new(), &mut buffer.0, limit));
     let mut fold = py.detach(|| request.scan(&files, &buffer.0, parts.sections()));
     let mut report = request.report(&files, &buffer.0, &fold);
     let builder = Builder::with_origin(py, Origin(&parts.text));

@@ -150,6 +150,13 @@ impl Drop for Buffer {
     }
 }
 
+/// A bound on waiting, in seconds; none: the request's own bounds are enough.
+pub fn wait_limit(seconds: Option<f64>) -> Duration {
+    seconds.map_or(Duration::MAX, |s| {
+        Duration::try_from_secs_f64(s).unwrap_or_default()
+    })
+}
+
 /// One rollout's files as they were read.
 #[derive(Debug)]
 pub struct Files {
@@ -159,8 +166,14 @@ pub struct Files {
 }
 
 impl Request {
-    /// Waits for calls in flight and reads the files into `buffer`.
-    pub fn read(&self, probe: &mut InflightProbe, buffer: &mut ReadBuffer) -> Files {
+    /// Waits for calls in flight and reads the files into `buffer`; `limit` bounds what
+    /// both may wait, whatever the request allows.
+    pub fn read(
+        &self,
+        probe: &mut InflightProbe,
+        buffer: &mut ReadBuffer,
+        limit: Duration,
+    ) -> Files {
         if self.dirs.is_empty() {
             buffer.clear();
             return Files {
@@ -173,10 +186,12 @@ impl Request {
             (true, Duration::ZERO)
         } else {
             let id = &self.rollout_id;
-            let quiet = wait_quiet(&self.dirs, id, self.quiescence, self.settle, probe);
+            let bound = self.quiescence.min(limit);
+            let quiet = wait_quiet(&self.dirs, id, bound, self.settle, probe);
             (quiet.quiet == Quiet::InFlight, quiet.waited)
         };
-        let reading = read(&self.dirs, &self.rollout_id, self.lock_wait, buffer);
+        let lock_wait = self.lock_wait.min(limit.saturating_sub(waited));
+        let reading = read(&self.dirs, &self.rollout_id, lock_wait, buffer);
         let waited = waited + reading.waited;
         Files {
             reading,

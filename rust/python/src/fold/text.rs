@@ -83,13 +83,13 @@ pub struct Parsed<'a> {
     non_finite: NonFinite<'a>,
 }
 
-/// Identity keys of the row as JSON, for a result that lacks them.
-pub type Identity = Vec<(String, Vec<u8>)>;
+/// Identity keys of the row and their values, both as JSON, for a result that lacks them.
+pub type Identity = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// The identity of a row as text.
 pub fn identity(keys: &Bound<'_, PyDict>) -> PyResult<Identity> {
     keys.iter()
-        .map(|(key, value)| Ok((key.extract()?, serialize(&value)?)))
+        .map(|(key, value)| Ok((serialize(&key)?, serialize(&value)?)))
         .collect()
 }
 
@@ -123,14 +123,12 @@ impl<'a> Parsed<'a> {
             .collect();
         for (name, value) in identity {
             let value = Value::Raw(Raw::new(value));
-            match members.iter_mut().find(|(key, _)| key.is(name)) {
+            let name = Raw::new(name);
+            let text = name.as_str().unwrap_or_default();
+            match members.iter_mut().find(|(key, _)| key.is(&text)) {
                 Some((_, Value::Raw(old))) if !old.is_null() => {}
                 Some(same) => same.1 = value,
-                None => {
-                    if let Some(key) = NAMES.iter().find(|known| *known == name) {
-                        members.push((Key::Name(key), value));
-                    }
-                }
+                None => members.push((Key::Raw(name), value)),
             }
         }
         let Some(folded) = folded else {
@@ -161,17 +159,6 @@ impl<'a> Parsed<'a> {
         Value::Object(members)
     }
 }
-
-/// The identity keys that a record may get (contract, section 2).
-const NAMES: [&str; 7] = [
-    "_ng_task_index",
-    "_ng_rollout_index",
-    "_ng_attempt_index",
-    "_ng_rollout_id",
-    "agent_ref",
-    "task_source",
-    "skills_ref",
-];
 
 /// The values of some keys of a JSON object, as a dict; null and missing are left out.
 ///

@@ -1,0 +1,131 @@
+"""Batches: one budget of waiting, one outcome an item, the row's identity in every form."""
+
+import json
+import threading
+import time
+
+import pytest
+
+from rollfold import (
+    _core,
+    dumps,
+    enrich_run_result,
+    enrich_run_result_json,
+    enrich_run_results,
+    enrich_run_results_json,
+    identity,
+    unpack,
+)
+
+FORMS = [
+    pytest.param(enrich_run_results, {}, id="dict"),
+    pytest.param(enrich_run_results_json, {}, id="json"),
+    pytest.param(enrich_run_results_json, {"threads": 2}, id="json-threads"),
+    pytest.param(enrich_run_results_json, {"form": "packed"}, id="packed"),
+]
+
+
+def record(outcome) -> dict:
+    text = outcome if isinstance(outcome, bytes) else dumps(outcome)
+    return json.loads(dumps(unpack(text)) if b"rollfold_packed" in text[:20] else text)
+
+
+def rows(count: int):
+    return [({"_ng_task_index": 0, "_ng_rollout_index": n}, {"reward": n}) for n in range(count)]
+
+
+@pytest.mark.parametrize(("enrich", "options"), FORMS)
+def test_a_batch_waits_for_calls_in_flight_once_and_not_for_each(tmp_path, enrich, options):
+    announcer = _core.InflightAnnouncer(str(tmp_path))
+    for n in range(20):
+        announcer.enter(f"0-{n}")
+    began = time.monotonic()
+    outcomes = list(
+        enrich(
+            rows(20),
+            capture_dirs=[tmp_path],
+            observability_enabled=True,
+            quiescence_timeout_s=0.5,
+            **options,
+        )
+    )
+    # Twenty waits would be ten seconds, five on two threads; the bound is far from both.
+    assert time.monotonic() - began < 4
+    for outcome in outcomes:
+        gaps = [gap["code"] for gap in record(outcome)["ng_model_call_capture"]["gaps"]]
+        assert "model_call_capture_not_quiescent" in gaps
+
+
+def test_what_other_threads_waited_is_not_taken_from_a_batch(tmp_path):
+    """The budget is the batch's own: counters of the process are no measure of it."""
+    announcer = _core.InflightAnnouncer(str(tmp_path))
+    options = {"capture_dirs": [tmp_path], "observability_enabled": True}
+    for name in ("other", "0-0", "0-1"):
+        announcer.enter(name)
+
+    def wait_elsewhere():
+        enrich_run_result({"_ng_rollout_id": "other"}, {}, quiescence_timeout_s=0.4, **options)
+
+    def source():
+        first, second = rows(2)
+        others = [threading.Thread(target=wait_elsewhere) for _ in range(12)]
+        for thread in others:
+            thread.start()
+        threading.Timer(1.0, announcer.leave, ["0-0"]).start()
+        yield first
+        for thread in others:
+            thread.join()
+        threading.Timer(0.3, announcer.leave, ["0-1"]).start()
+        yield second
+
+    for outcome in enrich_run_results(source(), quiescence_timeout_s=4.0, **options):
+        gaps = [gap["code"] for gap in outcome["ng_model_call_capture"]["gaps"]]
+        assert "model_call_capture_not_quiescent" not in gaps
+
+
+@pytest.mark.parametrize(("enrich", "options"), FORMS)
+def test_an_item_that_fails_costs_itself_alone(tmp_path, enrich, options):
+    items = [
+        rows(1)[0],
+        ({"_ng_rollout_id": "../x"}, {}),
+        "no pair at all",
+        None,
+        ({"_ng_rollout_id": "last"}, {"reward": 2}),
+    ]
+    outcomes = list(enrich(items, capture_dirs=[tmp_path], observability_enabled=True, **options))
+    assert [isinstance(outcome, Exception) for outcome in outcomes] == [
+        False,
+        True,
+        True,
+        True,
+        False,
+    ]
+    assert record(outcomes[-1])["reward"] == 2
+
+
+@pytest.mark.parametrize(("enrich", "options"), FORMS)
+def test_a_source_that_breaks_keeps_what_it_gave(tmp_path, enrich, options):
+    def source():
+        yield from rows(3)
+        raise OSError("the file ends here")
+
+    outcomes = []
+    with pytest.raises(OSError, match="the file ends here"):
+        for outcome in enrich(
+            source(), capture_dirs=[tmp_path], observability_enabled=True, **options
+        ):
+            outcomes.append(outcome)  # noqa: PERF402 -- those before the error count
+    assert [record(outcome)["reward"] for outcome in outcomes] == [0, 1, 2]
+
+
+def test_every_identity_key_there_is_reaches_every_form(tmp_path, monkeypatch):
+    """The keys are one constant: a later one needs no second place (contract, section 2)."""
+    keys = (*identity.IDENTITY_KEYS, "weight_version", "agent_instance")
+    monkeypatch.setattr(identity, "IDENTITY_KEYS", keys)
+    row = {"_ng_rollout_id": "a", "weight_version": 7, "agent_instance": {"n": [1]}}
+    options = {"capture_dirs": [tmp_path], "observability_enabled": True}
+    whole = json.loads(dumps(enrich_run_result(row, {"agent_instance": None}, **options)))
+    assert (whole["weight_version"], whole["agent_instance"]) == (7, {"n": [1]})
+    for form in ("full", "packed"):
+        text = enrich_run_result_json(row, b'{"agent_instance":null}', form=form, **options)
+        assert record(text) == whole
