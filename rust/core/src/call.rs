@@ -7,6 +7,7 @@ use crate::content::{Decision, Response};
 use crate::exchange::{Exchange, ScanState, model_ref_name};
 use crate::intern::{Interner, SharedId};
 use crate::json::{MAX_RECORD_DEPTH, Raw, Scanner, Tape};
+use crate::observe::Reference;
 use crate::usage::{Count, Usage};
 use crate::value::{Key, Members, Value};
 
@@ -46,6 +47,12 @@ impl<'a> Payload<'a> {
     pub fn to_value(&self) -> Value<'a> {
         Value::Parted(self.raw, Arc::clone(&self.parts))
     }
+}
+
+/// A time or duration that can be: a negative one is unknown, and costs nothing else.
+#[must_use]
+pub fn amount(raw: Option<Raw<'_>>) -> Option<Raw<'_>> {
+    raw.filter(|raw| raw.as_f64().is_some_and(|n| n.is_finite() && n >= 0.0))
 }
 
 /// One captured call.
@@ -294,6 +301,17 @@ impl<'a> CallRecord<'a> {
                 .map(|(name, value)| (Key::Name(name), value))
                 .collect(),
         )
+    }
+
+    /// The full reference to this call.
+    #[must_use]
+    pub fn reference(&self) -> Reference<'a> {
+        Reference {
+            model_call_id: self.model_call_id.clone(),
+            model_ref: self.model_ref.clone(),
+            response_id: self.response_id.clone(),
+            ..Reference::default()
+        }
     }
 
     /// A member of the request, where there is a request.

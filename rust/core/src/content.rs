@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::intern::{Blob, Interner, REASONING_KEYS, SharedId};
 use crate::json::{self, Kind, Raw, Tape};
-use crate::value::{Key, Members, Value};
+use crate::value::{Members, Value, set_member};
 
 /// Members of a response shorter than this are not worth sharing.
 const SHORT: usize = 48;
@@ -354,14 +354,7 @@ impl<'t, 'a> Response<'t, 'a> {
             } else {
                 Value::Raw(raw)
             };
-            if let Some(same) = members
-                .iter_mut()
-                .find(|(other, _)| *other == Key::Raw(key))
-            {
-                same.1 = value;
-            } else {
-                members.push((Key::Raw(key), value));
-            }
+            set_member(&mut members, key, value);
         }
         members
     }
@@ -381,11 +374,15 @@ pub fn item_kind(kind: Raw<'_>, role: Raw<'_>) -> Item {
     }
 }
 
+/// Whether a list holds objects and nothing else: only then its parts say all of it.
+fn only_objects(tape: &Tape<'_>, list: usize) -> bool {
+    tape.node(list).is_whole && tape.children(list).all(|node| tape.value(node).is_object())
+}
+
 /// A list with its objects shared; as it is where anything else is among them.
 fn list_value<'a>(tape: &Tape<'a>, list: usize, shared: &mut Interner<'a>) -> Value<'a> {
     let raw = tape.value(list);
-    let whole = tape.children(list).all(|node| tape.value(node).is_object());
-    if !whole || tape.children(list).count() != raw.elements().count() {
+    if !only_objects(tape, list) {
         return Value::Raw(raw);
     }
     let ids: Arc<[SharedId]> = tape
@@ -398,11 +395,7 @@ fn list_value<'a>(tape: &Tape<'a>, list: usize, shared: &mut Interner<'a>) -> Va
 /// The choices with their messages shared.
 fn choices_value<'a>(tape: &Tape<'a>, list: usize, shared: &mut Interner<'a>) -> Value<'a> {
     let raw = tape.value(list);
-    if tape
-        .children(list)
-        .any(|node| !tape.value(node).is_object())
-        || tape.children(list).count() != raw.elements().count()
-    {
+    if !only_objects(tape, list) {
         return Value::Raw(raw);
     }
     let choice = |node: usize, shared: &mut Interner<'a>| {
@@ -415,14 +408,7 @@ fn choices_value<'a>(tape: &Tape<'a>, list: usize, shared: &mut Interner<'a>) ->
             } else {
                 Value::Raw(value)
             };
-            if let Some(same) = members
-                .iter_mut()
-                .find(|(other, _)| *other == Key::Raw(key))
-            {
-                same.1 = value;
-            } else {
-                members.push((Key::Raw(key), value));
-            }
+            set_member(&mut members, key, value);
         }
         Value::Object(members)
     };

@@ -140,7 +140,7 @@ impl<'a> Exchange<'a> {
         let string = |raw: Raw<'_>| raw.kind() == Kind::String;
         let number = |raw: Raw<'_>| raw.kind() == Kind::Number;
         let one_of = |raw: Raw<'_>| raw.is_str("upstream") || raw.is_str("local");
-        let checks: [(&'static str, Option<Raw<'a>>, &dyn Fn(Raw<'_>) -> bool); 13] = [
+        let checks: [(&'static str, Option<Raw<'a>>, &dyn Fn(Raw<'_>) -> bool); 14] = [
             ("model_call_id", self.model_call_id, &string),
             ("dialect", self.dialect, &string),
             ("model_ref", self.model_ref, &|raw| {
@@ -157,6 +157,7 @@ impl<'a> Exchange<'a> {
                 raw.as_bool().is_some()
             }),
             ("response_source", self.response_source, &one_of),
+            ("local_response_reason", self.local_response_reason, &string),
             ("upstream_status_code", self.upstream_status_code, &|raw| {
                 raw.is_integer()
             }),
@@ -164,9 +165,6 @@ impl<'a> Exchange<'a> {
         let wrong = |(_, raw, fits): &&(_, Option<Raw<'a>>, &dyn Fn(Raw<'_>) -> bool)| {
             raw.is_some_and(|raw| !fits(raw))
         };
-        if self.local_response_reason.is_some_and(|raw| !string(raw)) {
-            return Some("local_response_reason");
-        }
         checks.iter().find(wrong).map(|(name, _, _)| *name)
     }
 

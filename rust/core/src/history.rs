@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crate::intern::{Interner, SharedId};
 use crate::json::{Fault, Raw, Scanner, check_utf8};
-use crate::value::{Key, Members, Value};
+use crate::value::{Members, Value, set_member};
 
 /// How many conversations of a rollout are remembered: the agent, some subagents, a judge.
 const CONVERSATIONS: usize = 8;
@@ -101,12 +101,7 @@ impl<'a> Histories<'a> {
             } else {
                 self.whole(key, scanner, shared, utf8, &mut seen)?
             };
-            // Of duplicate keys the last wins.
-            if let Some(same) = parts.iter_mut().find(|(other, _)| *other == Key::Raw(key)) {
-                same.1 = value;
-            } else {
-                parts.push((Key::Raw(key), value));
-            }
+            set_member(&mut parts, key, value);
             Ok(())
         })?;
         let raw = Raw::new(scanner.slice(start, scanner.pos()));

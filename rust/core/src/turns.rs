@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
-use crate::call::{CallRecord, list_ids};
+use crate::call::{CallRecord, amount, list_ids};
 use crate::content::{Decision, Item, is_empty, item_kind};
 use crate::intern::{Blob, Interner, SharedId};
 use crate::json::{Kind, Raw, write_str};
@@ -180,16 +180,6 @@ impl<'a> TurnPlan<'a> {
             *turn_no += 1;
             let last = at + 1 == self.owners.len();
             let resolved = resolved.filter(|_| last).map_or(Value::Null, Value::Bool);
-            let reference = Value::object([
-                ("model_call_id", Value::text(call.model_call_id.clone())),
-                (
-                    "model_ref",
-                    call.model_ref
-                        .as_ref()
-                        .map_or(Value::Null, super::call::ModelRef::to_value),
-                ),
-                ("response_id", Value::text(call.response_id.clone())),
-            ]);
             turns.push(Value::object([
                 ("invocation_id", Value::Str(owner.invocation_id.clone())),
                 (
@@ -204,7 +194,10 @@ impl<'a> TurnPlan<'a> {
                 ("reasoning_content", content.reasoning),
                 ("resolved", resolved),
                 ("step_count", Value::Int(*steps as i128)),
-                ("model_calls", Value::Array(vec![reference])),
+                (
+                    "model_calls",
+                    Value::Array(vec![call.reference().to_value(false)]),
+                ),
             ]));
             *steps += content.tool_calls;
         }
@@ -244,11 +237,7 @@ pub fn content_of<'a>(
 }
 
 fn timestamp<'a>(call: &CallRecord<'a>) -> Value<'a> {
-    let can_be = |raw: &Raw<'a>| raw.as_f64().is_some_and(|n| n.is_finite() && n >= 0.0);
-    let known = call
-        .started_at
-        .filter(can_be)
-        .or(call.completed_at.filter(can_be));
+    let known = amount(call.started_at).or(amount(call.completed_at));
     known.map_or(Value::Float(0.0), Value::Raw)
 }
 

@@ -34,6 +34,17 @@ impl Key<'_> {
 /// An object's members in order.
 pub type Members<'a> = Vec<(Key<'a>, Value<'a>)>;
 
+/// Sets a member that came as JSON; of duplicate keys the last wins.
+pub fn set_member<'a>(members: &mut Members<'a>, key: Raw<'a>, value: Value<'a>) {
+    match members
+        .iter_mut()
+        .find(|(other, _)| *other == Key::Raw(key))
+    {
+        Some(same) => same.1 = value,
+        None => members.push((Key::Raw(key), value)),
+    }
+}
+
 /// A value of a record.
 #[derive(Clone, Debug)]
 pub enum Value<'a> {

@@ -11,6 +11,7 @@ mod decode;
 mod raw;
 mod scan;
 mod tape;
+mod token;
 mod write;
 
 pub use decode::{Decoder, next_delimiter};

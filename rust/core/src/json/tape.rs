@@ -14,6 +14,8 @@ pub struct Node<'a> {
     pub key: Option<Raw<'a>>,
     /// Index of the node after this one and everything below it.
     pub end: usize,
+    /// Whether every element or member has a node: false for a list with scalars in it.
+    pub is_whole: bool,
 }
 
 /// The nodes of one value in document order.
@@ -55,7 +57,9 @@ impl<'a> Tape<'a> {
             value: Raw::NULL,
             key,
             end: 0,
+            is_whole: true,
         });
+        let mut is_whole = levels > 0;
         match scanner.peek() {
             Some(b'{') if levels > 0 => {
                 scanner.object(|scanner, key| {
@@ -69,12 +73,14 @@ impl<'a> Tape<'a> {
             }
             Some(b'[') if levels > 0 => scanner.array(|scanner| {
                 if matches!(scanner.peek(), Some(b'-' | b'0'..=b'9')) {
+                    is_whole = false;
                     scanner.numbers()?;
                 }
-                match scanner.peek() {
-                    Some(b'{' | b'[' | b'"') => self.record(scanner, None, levels - 1, closed),
-                    _ => scanner.value().map(|_| ()),
+                if matches!(scanner.peek(), Some(b'{' | b'[' | b'"')) {
+                    return self.record(scanner, None, levels - 1, closed);
                 }
+                is_whole = false;
+                scanner.value().map(|_| ())
             })?,
             _ => {
                 scanner.value()?;
@@ -85,6 +91,7 @@ impl<'a> Tape<'a> {
             value,
             key,
             end: self.nodes.len(),
+            is_whole,
         };
         Ok(())
     }

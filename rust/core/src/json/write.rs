@@ -1,6 +1,6 @@
 //! Writing JSON: strings and numbers.
 
-use super::scan::plain_len;
+use super::token::plain_len;
 use crate::sink::Sink;
 
 /// Appends `text` as a JSON string.

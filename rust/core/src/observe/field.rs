@@ -7,7 +7,7 @@ use super::record::{Record, Schema};
 use crate::call::ModelRef;
 use crate::exchange::model_ref_name;
 use crate::json::{Kind, Raw};
-use crate::value::{Key, Members, Value};
+use crate::value::{Key, Members, Value, set_member};
 
 /// What an agent reported has a wrong type or breaks a rule: the name of the field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,7 +109,7 @@ impl<'a> Reference<'a> {
             match NAMES.iter().position(|name| key.is_str(name)) {
                 Some(_) if non_finite.holds(value) => return Err(wrong),
                 Some(part) => came_as[part] = Some(value),
-                None => set(&mut reference.extra, key, value),
+                None => set_member(&mut reference.extra, key, Value::Raw(value)),
             }
         }
         let [call, model, response] = came_as.map(|part| part.unwrap_or(Raw::NULL));
@@ -154,17 +154,6 @@ impl<'a> Reference<'a> {
             members.extend(self.extra.iter().cloned());
         }
         Value::Object(members)
-    }
-}
-
-/// Sets a passed-through member; of duplicates the last wins.
-pub fn set<'a>(members: &mut Members<'a>, key: Raw<'a>, value: Raw<'a>) {
-    match members
-        .iter_mut()
-        .find(|(other, _)| *other == Key::Raw(key))
-    {
-        Some(same) => same.1 = Value::Raw(value),
-        None => members.push((Key::Raw(key), Value::Raw(value))),
     }
 }
 

@@ -109,14 +109,9 @@ impl<'c, 'a> CallIndex<'c, 'a> {
     /// The full reference to a call.
     #[must_use]
     pub fn reference(&self, call: usize) -> Reference<'a> {
-        let record = &self.calls[call];
         Reference {
-            model_call_id: record.model_call_id.clone(),
-            model_ref: record.model_ref.clone(),
-            response_id: record.response_id.clone(),
-            extra: Vec::new(),
             resolved: Some(call),
-            came_as: None,
+            ..self.calls[call].reference()
         }
     }
 

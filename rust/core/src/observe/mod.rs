@@ -12,13 +12,16 @@ use std::borrow::Cow;
 use hashbrown::{HashMap, HashSet};
 
 use crate::json::{Kind, Raw};
-use crate::value::{Gap, Key, Members, Value};
+use crate::value::{Gap, Key, Members, Value, set_member};
 
 pub use compaction::attach_compactions;
-pub use field::{Field, FieldType, Malformed, NonFinite, Reference, set};
+pub use field::{Field, FieldType, Malformed, NonFinite, Reference};
 pub use gaps::{GapExtras, UniqueGaps, parse_gaps};
 pub use join::{CallIndex, JOIN_GAPS, Joined, join, resolve_verifiers};
-pub use record::{COMPACTION, GAP, INVOCATION, Record, SANDBOX, Schema, TOOL_CALL, VERIFIER};
+pub use record::{
+    COMPACTION, GAP, INVOCATION, Record, SANDBOX, Schema, TIMING_SOURCE, TOOL_CALL, TOOL_STATUS,
+    VERIFIER,
+};
 
 /// One entry of `records`.
 #[derive(Clone, Debug)]
@@ -63,7 +66,7 @@ impl<'a> Bundle<'a> {
             } else if key.is_str("gaps") {
                 gaps = Some(value);
             } else {
-                set(&mut bundle.extra, key, value);
+                set_member(&mut bundle.extra, key, Value::Raw(value));
             }
         }
         bundle.source = source.ok_or(Malformed("source"))?;

@@ -2,9 +2,9 @@
 
 use std::borrow::Cow;
 
-use super::field::{Field, FieldType, Malformed, NonFinite, Reference, set};
+use super::field::{Field, FieldType, Malformed, NonFinite, Reference};
 use crate::json::Raw;
-use crate::value::{Key, Members, Value};
+use crate::value::{Key, Members, Value, set_member};
 
 use FieldType::{
     Amount, Count, Integer, Items, Number, References, RequiredText, RequiredWord, Status, Text,
@@ -12,7 +12,8 @@ use FieldType::{
 };
 
 const INVOCATION_STATUS: &[&str] = &["completed", "failed", "incomplete", "unknown"];
-const TOOL_STATUS: &[&str] = &[
+/// How an execution of a tool can have ended.
+pub const TOOL_STATUS: &[&str] = &[
     "completed",
     "failed",
     "timeout",
@@ -20,7 +21,8 @@ const TOOL_STATUS: &[&str] = &[
     "incomplete",
     "unknown",
 ];
-const TIMING_SOURCE: &[&str] = &["executor", "artifact", "harness"];
+/// Who took a tool call's times.
+pub const TIMING_SOURCE: &[&str] = &["executor", "artifact", "harness"];
 const COMPACTION_OUTCOME: &[&str] = &["completed", "failed", "aborted", "unknown"];
 const SANDBOX_ROLE: &[&str] = &["agent", "verifier", "environment"];
 const SANDBOX_OUTCOME: &[&str] = &[
@@ -167,7 +169,7 @@ impl<'a> Record<'a> {
                     return Err(Malformed("kind"));
                 }
             } else {
-                set(&mut extra, key, value);
+                set_member(&mut extra, key, Value::Raw(value));
             }
         }
         let fields = schema.fields.iter().zip(values);

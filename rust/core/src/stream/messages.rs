@@ -190,16 +190,21 @@ impl Messages {
             !held.touched && !held.stopped && held.value == value
         });
         if !again {
-            let input = Text::default();
-            self.blocks.push(Block {
-                index,
-                value,
-                input,
-                stopped: false,
-                touched: false,
-            });
+            self.open(index, value);
         }
         said
+    }
+
+    /// Adds a block, and says its place.
+    fn open(&mut self, index: i64, value: Object) -> usize {
+        self.blocks.push(Block {
+            index,
+            value,
+            input: Text::default(),
+            stopped: false,
+            touched: false,
+        });
+        self.blocks.len() - 1
     }
 
     fn delta(&mut self, index: Option<i64>, mut delta: Object) -> Said {
@@ -227,15 +232,7 @@ impl Messages {
                 };
                 value.set("type", Value::string(wanted));
                 let index = index.unwrap_or_else(|| self.next_index());
-                let input = Text::default();
-                self.blocks.push(Block {
-                    index,
-                    value,
-                    input,
-                    stopped: false,
-                    touched: false,
-                });
-                self.blocks.len() - 1
+                self.open(index, value)
             });
         let block = &mut self.blocks[at];
         block.touched = true;

@@ -5,9 +5,9 @@ use std::borrow::Cow;
 
 use hashbrown::HashMap;
 
-use crate::call::{CallRecord, ModelRef};
+use crate::call::{CallRecord, ModelRef, amount};
 use crate::exchange::model_ref_name;
-use crate::json::{Kind, Raw};
+use crate::json::Kind;
 use crate::observe::{Field, Record};
 use crate::usage::{Count, Usage};
 use crate::value::{Key, Value};
@@ -109,7 +109,7 @@ pub fn model_call<'a>(call: &CallRecord<'a>) -> Value<'a> {
         ),
         ("local_response_reason", text(&call.local_response_reason)),
         ("error_category", text(&call.error_category)),
-        ("latency_ttft_ms", amount(call.latency_ttft_ms)),
+        ("latency_ttft_ms", Value::raw(amount(call.latency_ttft_ms))),
     ]);
     let tokens = Value::object([
         ("prompt_tokens", count(call.usage.tokens_in)),
@@ -120,20 +120,14 @@ pub fn model_call<'a>(call: &CallRecord<'a>) -> Value<'a> {
     ]);
     Value::object([
         ("model_call_id", text(&call.model_call_id)),
-        ("started_at", amount(call.started_at)),
-        ("completed_at", amount(call.completed_at)),
-        ("duration_ms", amount(call.latency_total_ms)),
+        ("started_at", Value::raw(amount(call.started_at))),
+        ("completed_at", Value::raw(amount(call.completed_at))),
+        ("duration_ms", Value::raw(amount(call.latency_total_ms))),
         ("request", body(&call.request, call.request_raw)),
         ("response", body(&call.response, call.response_raw)),
         ("response_metadata", metadata),
         ("token_stats", tokens),
     ])
-}
-
-/// A time or duration; one that cannot be is unknown and costs nothing else.
-fn amount<'a>(raw: Option<Raw<'a>>) -> Value<'a> {
-    let can_be = |raw: &Raw<'a>| raw.as_f64().is_some_and(|n| n.is_finite() && n >= 0.0);
-    Value::raw(raw.filter(can_be))
 }
 
 /// What the newer knows wins, also inside the nested objects.

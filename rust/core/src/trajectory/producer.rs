@@ -6,8 +6,8 @@ use hashbrown::{HashMap, HashSet};
 
 use crate::json::Raw;
 use crate::observe::{
-    FieldType, GapExtras, INVOCATION, Malformed, NonFinite, Record, Schema, TOOL_CALL, check_tree,
-    list, parse_gaps,
+    FieldType, GapExtras, INVOCATION, Malformed, NonFinite, Record, Schema, TIMING_SOURCE,
+    TOOL_CALL, TOOL_STATUS, check_tree, list, parse_gaps,
 };
 use crate::value::Gap;
 
@@ -90,18 +90,8 @@ pub static EXECUTED: Schema = Schema {
         ("started_at", Number),
         ("completed_at", Number),
         ("duration_ms", Amount),
-        ("timing_source", Word(&["executor", "artifact", "harness"])),
-        (
-            "status",
-            Status(&[
-                "completed",
-                "failed",
-                "timeout",
-                "cancelled",
-                "incomplete",
-                "unknown",
-            ]),
-        ),
+        ("timing_source", Word(TIMING_SOURCE)),
+        ("status", Status(TOOL_STATUS)),
         ("error_type", Text),
         ("output", Any),
     ],
