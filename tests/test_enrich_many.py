@@ -129,3 +129,20 @@ def test_every_identity_key_there_is_reaches_every_form(tmp_path, monkeypatch):
     for form in ("full", "packed"):
         text = enrich_run_result_json(row, b'{"agent_instance":null}', form=form, **options)
         assert record(text) == whole
+
+
+def test_arguments_that_there_are_not_are_named(tmp_path):
+    options = {"capture_dirs": [tmp_path], "observability_enabled": True}
+    row = {"_ng_rollout_id": "a"}
+    with pytest.raises(ValueError, match="form: must be 'full' or 'packed', not 'fulll'"):
+        enrich_run_result_json(row, b"{}", form="fulll", **options)
+    with pytest.raises(ValueError, match="form: "):
+        enrich_run_results_json([], form="", **options)
+    for threads in (0, -1):
+        with pytest.raises(ValueError, match=f"threads: must be 1 or more, not {threads}"):
+            enrich_run_results_json([], threads=threads, **options)
+    for enrich in (enrich_run_result, enrich_run_result_json):
+        with pytest.raises(TypeError, match="result: must be a mapping, not list"):
+            enrich(row, [1], **options)
+        with pytest.raises(TypeError, match="row: must be a mapping, not str"):
+            enrich("row", {}, **options)

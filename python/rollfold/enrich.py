@@ -18,6 +18,7 @@ from rollfold.rollout import (
     Options,
     Result,
     Row,
+    check_form,
     identify,
     json_item,
     note,
@@ -214,6 +215,7 @@ def enrich_run_result_json(  # noqa: D417 -- the rest is said where it points to
         quiescence_timeout_s,
         foreign_settle_s,
     )
+    check_form(form)
     item = json_item(options, row, result, rollout_latency_ms, not_before)
     (outcome,) = _core.fold_batch([item.job], form, 1, convert_batch)
     if isinstance(outcome, BaseException):

@@ -7,7 +7,7 @@ from typing import Any
 from rollfold import _core
 from rollfold.dialects.anthropic import convert_batch
 from rollfold.enrich import enrich_one
-from rollfold.rollout import Dirs, Form, JsonItem, Options, Result, Row, json_item, note
+from rollfold.rollout import Dirs, Form, JsonItem, Options, Result, Row, check_form, json_item, note
 
 _BATCH = 64
 
@@ -44,6 +44,9 @@ def enrich_run_results_json(  # noqa: D417 -- the rest is said where it points t
 
     Yields:
         The JSON of each, or the exception that a row cost; the others go on.
+
+    Raises:
+        ValueError: a form or a number of threads that there is not.
     """
     options = Options.of(
         capture_dirs,
@@ -53,6 +56,9 @@ def enrich_run_results_json(  # noqa: D417 -- the rest is said where it points t
         quiescence_timeout_s,
         foreign_settle_s,
     )
+    check_form(form)
+    if threads is not None and threads < 1:
+        raise ValueError(f"threads: must be 1 or more, not {threads}")
     return _results_json(items, options, threads or 1, form)
 
 

@@ -90,12 +90,26 @@ class Who(NamedTuple):
     failed: bool
 
 
+def check_form(form: str) -> None:
+    """Refuse a form that there is not.
+
+    Raises:
+        ValueError: it is neither `full` nor `packed`.
+    """
+    if form not in {"full", "packed"}:
+        raise ValueError(f"form: must be 'full' or 'packed', not {form!r}")
+
+
 def identify(row: Row, result: Mapping[str, Any]) -> Who:
     """Tell a rollout from its row and its result.
 
     Raises:
         RolloutIdError: the identity keys are not valid.
+        TypeError: the row or the result is no mapping.
     """
+    for name, value in (("row", row), ("result", result)):
+        if not isinstance(value, Mapping):
+            raise TypeError(f"{name}: must be a mapping, not {type(value).__name__}")
     omitted = result.get("_ng_omitted_rollout")
     never_started = omitted == NEVER_STARTED or bool(result.get("_ng_dispatch_drained"))
     rollout_id, conflict = (None, None) if never_started else identity.resolve(row, result)
