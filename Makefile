@@ -41,6 +41,7 @@ lint: $(BUILT)  ## formatting, lints and types
 	$(BIN)/ruff format --check python tests benches demo
 	$(BIN)/mypy
 	cargo fmt --all --check
+	cargo fmt --manifest-path rust/fuzz/Cargo.toml --check
 	PYO3_PYTHON=$(abspath $(BIN)/python) cargo clippy --locked --workspace --all-targets -- -D warnings
 
 bench: $(BUILT)  ## our own figures
@@ -52,9 +53,16 @@ bench-peer: $(BUILT)  ## side by side with nemo-gym 0.7.0, in an environment of 
 bench-capture: $(BUILT)  ## what the capture middleware costs a server
 	$(BIN)/python benches/capture_cost.py
 
-fuzz:  ## each fuzz target for FUZZ_SECONDS (60); needs cargo-fuzz
-	for target in $$(ls rust/fuzz/fuzz_targets | sed 's/\.rs$$//'); do \
-	  (cd rust/fuzz && RUSTC_BOOTSTRAP=1 cargo fuzz run $$target -- -max_total_time=$${FUZZ_SECONDS:-60}) || exit 1; \
+FUZZ_TARGETS ?= $(patsubst %.rs,%,$(notdir $(wildcard rust/fuzz/fuzz_targets/*.rs)))
+FUZZ_SECONDS ?= 60
+
+# cargo-fuzz asks for flags that only a nightly compiler takes unasked.
+fuzz:  ## each of FUZZ_TARGETS (all) for FUZZ_SECONDS (60); needs cargo-fuzz
+	for target in $(FUZZ_TARGETS); do \
+	  mkdir -p rust/fuzz/corpus/$$target && \
+	  RUSTC_BOOTSTRAP=1 cargo fuzz run --fuzz-dir rust/fuzz $$target \
+	    rust/fuzz/corpus/$$target rust/fuzz/seeds/$$target -- \
+	    -dict=rust/fuzz/json.dict -max_total_time=$(FUZZ_SECONDS) -timeout=30 || exit 1; \
 	done
 
 soak: $(BUILT)  ## the long runs

@@ -8,7 +8,9 @@ use libfuzzer_sys::fuzz_target;
 use rollfold_core::stream::{Assembler, Dialect, assemble};
 
 fuzz_target!(|data: &[u8]| {
-    let [dialect, step, body @ ..] = data else { return };
+    let [dialect, step, body @ ..] = data else {
+        return;
+    };
     let dialect = match dialect % 4 {
         0 => Some(Dialect::Chat),
         1 => Some(Dialect::Messages),
