@@ -375,7 +375,10 @@ def dumps(record: object) -> bytes:
     """
 
 def loads(text: bytes) -> Any:
-    """Build the value of strict JSON text. Raises `ValueError` with the byte offset."""
+    """Build the value of strict JSON text, as deep as a record may be (1,088).
+
+    Raises `ValueError` with the byte offset.
+    """
 
 # --- packed records (docs/packed.md); `rollfold.packed` is the interface ---
 

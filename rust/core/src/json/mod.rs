@@ -51,7 +51,7 @@ pub enum FaultKind {
     LoneSurrogate,
     /// Bytes that are not UTF-8.
     InvalidUtf8,
-    /// Nesting deeper than [`MAX_DEPTH`].
+    /// Nesting deeper than the reader's limit: [`MAX_DEPTH`], or [`MAX_RECORD_DEPTH`].
     TooDeep,
     /// A number that no double holds, or an integer of too many digits.
     NumberOutOfRange,
@@ -70,7 +70,7 @@ impl FaultKind {
             Self::BadEscape => "invalid escape",
             Self::LoneSurrogate => "lone surrogate escape",
             Self::InvalidUtf8 => "invalid UTF-8",
-            Self::TooDeep => "nested deeper than 1024",
+            Self::TooDeep => "nested too deep",
             Self::NumberOutOfRange => "number out of range",
             Self::TrailingBytes => "trailing characters",
         }

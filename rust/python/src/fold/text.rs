@@ -49,7 +49,8 @@ impl Body {
         let raw = match self {
             // Made by us: strict already.
             Self::Made(_) => Raw::new(text),
-            Self::Came(_) => json::parse(text)
+            // It may be the record of an earlier enrichment.
+            Self::Came(_) => json::parse_to_depth(text, json::MAX_RECORD_DEPTH)
                 .map_err(|fault| Error::json(format!("result: {}", fault.kind.text()), fault.at))?,
         };
         if !raw.is_object() {

@@ -27,11 +27,13 @@ fn dumps<'py>(record: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
 
 /// Builds the value of strict JSON text.
 ///
-/// Raises `ValueError` with the byte offset where the text is not strict JSON
-/// (contract, section 3).
+/// As deep as a record may be, so that whatever [`dumps`] gives can be read. Raises
+/// `ValueError` with the byte offset where the text is not strict JSON (contract,
+/// section 3).
 #[pyfunction]
 fn loads<'py>(py: Python<'py>, text: &[u8]) -> PyResult<Bound<'py, PyAny>> {
-    let raw = json::parse(text).map_err(|fault| PyValueError::new_err(fault.to_string()))?;
+    let raw = json::parse_to_depth(text, json::MAX_RECORD_DEPTH)
+        .map_err(|fault| PyValueError::new_err(fault.to_string()))?;
     Builder::new(py).build(raw)
 }
 

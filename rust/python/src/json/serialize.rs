@@ -3,10 +3,7 @@
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
-use rollfold_core::json::{MAX_DEPTH, write_f64, write_int, write_str};
-
-/// A record nests a payload of [`MAX_DEPTH`] below some levels of its own.
-const MAX_RECORD_DEPTH: usize = MAX_DEPTH + 64;
+use rollfold_core::json::{MAX_RECORD_DEPTH, write_f64, write_int, write_str};
 
 /// Text made from Python objects, and where in it they went.
 #[derive(Default)]
