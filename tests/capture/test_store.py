@@ -1,6 +1,12 @@
 import errno
+import fcntl
 import json
 import math
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
 import pytest
@@ -179,3 +185,66 @@ def test_bad_lines_cost_themselves(store):
     store.path_for("r").mkdir()
     with pytest.raises(CaptureError, match="not a regular file"):
         store.read_available("r")
+
+
+def grants_leases(directory):
+    """Whether the kernel tells here who has a file open for writing."""
+    path = directory / "lease"
+    path.touch()
+    with path.open("rb") as file:
+        try:
+            fcntl.fcntl(file, fcntl.F_SETSIG, signal.SIGURG)
+            fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        except OSError:
+            return False
+        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    return True
+
+
+FOREIGN = """
+import sys
+with open(sys.argv[1], "ab") as file:
+    print("open", flush=True)
+    sys.stdin.readline()
+    file.write(b'{"model_call_id":"late"}\\n')
+    file.flush()
+    print("written", flush=True)
+    sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize("writes", ["while the file is taken", "a second later"])
+def test_a_writer_that_has_the_file_open_and_no_lock_loses_nothing(tmp_path, writes):
+    if not grants_leases(tmp_path):
+        pytest.skip("no leases on this file system")
+    store = CaptureStore(tmp_path)
+    store.record("r", {"model_call_id": "a"})
+    with subprocess.Popen(
+        [sys.executable, "-c", FOREIGN, store.path_for("r")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as foreign:
+        assert foreign.stdout.readline() == "open\n"
+        reading = _core.CaptureReading([tmp_path], "r")
+        with ThreadPoolExecutor() as pool:
+            outcome = pool.submit(reading.delete)
+            if writes == "a second later":
+                outcome.result()
+            while not store.late_path_for("r").exists():
+                time.sleep(0.001)
+            foreign.stdin.write("\n")
+            foreign.stdin.flush()
+            assert foreign.stdout.readline() == "written\n"
+            assert outcome.result() == "grew while it was being deleted"
+    again = _core.CaptureReading([tmp_path], "r")
+    assert [json.loads(line)["model_call_id"] for line in again.data.splitlines()] == ["a", "late"]
+    assert again.delete() == "has a late file beside it"
+
+
+def test_a_reader_that_has_the_file_open_is_no_writer(tmp_path):
+    store = CaptureStore(tmp_path)
+    store.record("r", {"model_call_id": "a"})
+    with store.path_for("r").open("rb"):
+        assert _core.CaptureReading([tmp_path], "r").delete() == "deleted"
+    assert not store.late_path_for("r").exists()

@@ -1,4 +1,5 @@
 //! Folds a rollout's captured model calls into its record. No Python in here.
+#![forbid(unsafe_code)]
 
 pub mod call;
 pub mod capture;

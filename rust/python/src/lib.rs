@@ -1,8 +1,8 @@
 //! The extension module `rollfold._core`: converts arguments, detaches from the
 //! interpreter, converts results; nothing else.
 
+mod ffi;
 mod fold;
-mod fresh_bytes;
 mod gc_pause;
 mod json;
 mod log;
@@ -11,6 +11,7 @@ mod recording;
 mod store;
 mod stream;
 
+use ffi::fresh_bytes;
 use pyo3::prelude::*;
 
 #[pymodule]

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::ffi::lease::writers;
 use crate::json::Builder;
 use crate::recording::ComposedLine;
 
@@ -250,7 +251,9 @@ impl CaptureReading {
             return Ok("nothing");
         };
         let outcome = py
-            .detach(|| store::claim_and_delete(root, &self.rollout_id, &self.reading, wait))
+            .detach(|| {
+                store::claim_and_delete(root, &self.rollout_id, &self.reading, wait, writers)
+            })
             .map_err(raised)?;
         Ok(match outcome {
             Deletion::Nothing => "nothing",

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use rustix::fs::{CWD, FlockOperation, RenameFlags, flock, fstat, link, renameat_with, unlink};
 use rustix::io::Errno;
 
-use super::lease::{Writers, writers};
 use super::lock::{Held, LockMode, acquire};
 use super::paths::{capture_path, check_rollout_id, incomplete_path, late_path};
 use super::read::{FileIdentity, Reading, absent, still_at};
@@ -20,6 +19,22 @@ const HANDOVER: Duration = Duration::from_millis(2);
 
 /// How long a writer that has the file open gets for its line, be the machine loaded.
 const WRITER: Duration = Duration::from_secs(1);
+
+/// What the kernel says of a file's writers, other than through locks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Writers {
+    /// Nobody has it open for writing, in any process and container of the host.
+    None,
+    /// Somebody has.
+    Some,
+    /// The file system cannot tell, or not us.
+    Unknown,
+}
+
+/// Asks for the writers of a file that is open for reading only: a writer that has opened
+/// the capture and not yet its lock would write into a file without a name. What asks is
+/// the extension's, where the kernel's C interface is.
+pub type AskWriters = fn(&File) -> Writers;
 
 /// How a deletion ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,7 +160,7 @@ impl Claim {
     ///
     /// # Errors
     /// A file-system call failed; the lines are in the late file then.
-    pub fn finish(self, lock_wait: Duration) -> Result<Deletion> {
+    pub fn finish(self, lock_wait: Duration, writers: AskWriters) -> Result<Deletion> {
         loop {
             // Whoever opens the file from now on finds it under its late name, to read.
             let known = writers(&self.file);
@@ -189,10 +204,11 @@ pub fn claim_and_delete(
     id: &str,
     reading: &Reading,
     lock_wait: Duration,
+    writers: AskWriters,
 ) -> Result<Deletion> {
     match claim(root, id, reading, lock_wait)? {
         Claimed::Done(deletion) => Ok(deletion),
-        Claimed::Pending(claim) => claim.finish(lock_wait),
+        Claimed::Pending(claim) => claim.finish(lock_wait, writers),
     }
 }
 

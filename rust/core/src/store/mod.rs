@@ -10,7 +10,6 @@ mod buffer;
 mod compose;
 mod delete;
 mod inflight;
-mod lease;
 mod lock;
 mod paths;
 mod queue;
@@ -21,7 +20,9 @@ mod write;
 pub use body::{Body, Stream};
 pub use buffer::ReadBuffer;
 pub use compose::{Facts, Line, Response, compose};
-pub use delete::{Claim, Claimed, Deletion, Kept, claim, claim_and_delete, clear};
+pub use delete::{
+    AskWriters, Claim, Claimed, Deletion, Kept, Writers, claim, claim_and_delete, clear,
+};
 pub use inflight::{Announcer, INFLIGHT_FILE, InflightProbe};
 pub use lock::{Held, LockMode, acquire};
 pub use paths::{

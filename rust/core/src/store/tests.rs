@@ -178,6 +178,26 @@ fn a_held_lock_neither_hangs_nor_loses() {
     assert!(reading.incomplete);
 }
 
+/// The writers of this process: enough for these tests.
+fn writers(file: &fs::File) -> Writers {
+    use std::os::unix::fs::MetadataExt;
+    let identity = |found: fs::Metadata| (found.dev(), found.ino());
+    let own = identity(file.metadata().unwrap());
+    for entry in fs::read_dir("/proc/self/fd").unwrap() {
+        let entry = entry.unwrap();
+        // One that was closed meanwhile is no writer.
+        let same = fs::metadata(entry.path()).is_ok_and(|found| identity(found) == own);
+        let info = Path::new("/proc/self/fdinfo").join(entry.file_name());
+        let info = fs::read_to_string(info).unwrap_or_default();
+        let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
+        let flags = flags.and_then(|octal| u32::from_str_radix(octal.trim(), 8).ok());
+        if same && flags.is_some_and(|flags| flags & 3 != 0) {
+            return Writers::Some;
+        }
+    }
+    Writers::None
+}
+
 #[test]
 fn deletion_takes_what_was_read_and_only_that() {
     let scratch = Scratch::new();
@@ -187,16 +207,16 @@ fn deletion_takes_what_was_read_and_only_that() {
     writer.mark_incomplete("r").unwrap();
     let (reading, _) = read_one(dir, "r");
     writer.append("r", &[b"B"]).unwrap();
-    let kept = claim_and_delete(dir, "r", &reading, WAIT).unwrap();
+    let kept = claim_and_delete(dir, "r", &reading, WAIT, writers).unwrap();
     assert_eq!(kept, Deletion::Kept(Kept::Grown));
     let (reading, _) = read_one(dir, "r");
     assert_eq!(
-        claim_and_delete(dir, "r", &reading, WAIT).unwrap(),
+        claim_and_delete(dir, "r", &reading, WAIT, writers).unwrap(),
         Deletion::Deleted
     );
     assert_eq!(fs::read_dir(dir).unwrap().count(), 0);
     assert_eq!(
-        claim_and_delete(dir, "r", &reading, WAIT).unwrap(),
+        claim_and_delete(dir, "r", &reading, WAIT, writers).unwrap(),
         Deletion::Nothing
     );
 }
@@ -218,11 +238,14 @@ fn a_line_written_between_claim_and_end_stays_as_late() {
     };
     std::io::Write::write_all(&mut foreign, b"B\n").unwrap();
     writer.append("r", &[b"C"]).unwrap();
-    assert_eq!(claim.finish(WAIT).unwrap(), Deletion::Kept(Kept::Late));
+    assert_eq!(
+        claim.finish(WAIT, writers).unwrap(),
+        Deletion::Kept(Kept::Late)
+    );
     let (reading, text) = read_one(dir, "r");
     assert_eq!((text.as_str(), reading.late_len), ("A\nB\nC\n", 4));
     // There is a late file: the capture stays under its own name.
-    let kept = claim_and_delete(dir, "r", &reading, WAIT).unwrap();
+    let kept = claim_and_delete(dir, "r", &reading, WAIT, writers).unwrap();
     assert_eq!(kept, Deletion::Kept(Kept::LateExists));
     assert_eq!(read_one(dir, "r").1, "A\nB\nC\n");
     assert_eq!(clear(dir, "r", WAIT).unwrap(), 2);
@@ -264,7 +287,7 @@ fn a_foreign_writer_that_waits_for_the_lock_is_seen() {
         });
         wait_for_blocked_lock(&path);
         drop(holder);
-        let outcome = claim_and_delete(dir, "r", &reading, WAIT).unwrap();
+        let outcome = claim_and_delete(dir, "r", &reading, WAIT, writers).unwrap();
         foreign.join().unwrap();
         assert!(
             matches!(outcome, Deletion::Kept(Kept::Late | Kept::Grown)),

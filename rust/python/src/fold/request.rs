@@ -13,6 +13,8 @@ use rollfold_core::store::{
     Deletion, InflightProbe, Quiet, ReadBuffer, Reading, claim_and_delete, read, wait_quiet,
 };
 
+use crate::ffi::lease::writers;
+
 /// One rollout to be folded: everything but its result.
 #[pyclass(frozen, module = "rollfold._core")]
 #[derive(Debug)]
@@ -265,6 +267,7 @@ impl Request {
             &self.rollout_id,
             &files.reading,
             self.lock_wait,
+            writers,
         );
         match outcome {
             Ok(Deletion::Kept(why)) => report.kept = Some(why.reason().to_owned()),

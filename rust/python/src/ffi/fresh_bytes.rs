@@ -1,10 +1,9 @@
 //! A large `bytes` object written once, in memory that costs few page faults.
 //!
-//! The one module with `unsafe` in it. A record of a long rollout has 50 MB. Memory of that
-//! size comes from the kernel page by page, and what a page costs at its first touch is several
-//! times what writing it costs. Two things help, and Python's safe interface offers neither:
-//! not to fill the object with zeros first, and to ask for large pages.
-#![allow(unsafe_code)]
+//! A record of a long rollout has 50 MB. Memory of that size comes from the kernel page by
+//! page, and what a page costs at its first touch is several times what writing it costs.
+//! Two things help, and Python's safe interface offers neither: not to fill the object with
+//! zeros first, and to ask for large pages.
 
 use std::mem::MaybeUninit;
 
