@@ -40,6 +40,7 @@ lint: $(BUILT)  ## formatting, lints and types
 	$(BIN)/ruff check python tests benches demo
 	$(BIN)/ruff format --check python tests benches demo
 	$(BIN)/mypy
+	$(BIN)/python -m mypy.stubtest rollfold._core
 	cargo fmt --all --check
 	cargo fmt --manifest-path rust/fuzz/Cargo.toml --check
 	PYO3_PYTHON=$(abspath $(BIN)/python) cargo clippy --locked --workspace --all-targets -- -D warnings

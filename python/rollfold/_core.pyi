@@ -5,6 +5,49 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self, TypeAlias, final
 
+__all__ = [
+    "MAX_UNPACKED",
+    "CaptureQueue",
+    "CaptureReading",
+    "CaptureWriter",
+    "Completions",
+    "ComposedLine",
+    "EndedCall",
+    "InflightAnnouncer",
+    "LogDamage",
+    "LogFrames",
+    "LogReader",
+    "LogWriter",
+    "Recording",
+    "RepairReport",
+    "Request",
+    "StreamAssembler",
+    "StreamProgress",
+    "Watch",
+    "__version__",
+    "assemble_stream",
+    "build_profile",
+    "clear_capture",
+    "dumps",
+    "fold_batch",
+    "fold_dict",
+    "in_flight",
+    "is_packed",
+    "load_log_index",
+    "loads",
+    "log_record_key",
+    "log_writer_at_work",
+    "members",
+    "pack_json",
+    "pack_object",
+    "prepare_log",
+    "read_log_record",
+    "repair_capture",
+    "turn_content",
+    "unpack_json",
+    "unpack_object",
+]
+
 __version__: str
 build_profile: Literal["debug", "release"]
 
@@ -135,7 +178,7 @@ class CaptureWriter:
         dir_mode: int = 0o700,
         lock_wait_s: float = 5.0,
     ) -> CaptureWriter: ...
-    def append(self, rollout_id: str, line: bytes) -> LockOutcome:
+    def append(self, rollout_id: str, line: bytes) -> _LockOutcome:
         """Append one line (without its newline); says how the lock was had.
 
         Raises:
@@ -143,7 +186,7 @@ class CaptureWriter:
             OSError: it could not be written; the attempt is marked incomplete if it can be.
         """
 
-    def write(self, rollout_id: str, line: ComposedLine) -> LockOutcome:
+    def write(self, rollout_id: str, line: ComposedLine) -> _LockOutcome:
         """Append a composed line; as `append`."""
 
     def mark_incomplete(self, rollout_id: str) -> None:
@@ -152,7 +195,7 @@ class CaptureWriter:
     def sync(self) -> None:
         """Bring what was appended with durability `batch` to the disk."""
 
-LockOutcome: TypeAlias = Literal["locked", "timed_out", "unavailable"]
+_LockOutcome: TypeAlias = Literal["locked", "timed_out", "unavailable"]
 
 @final
 class ComposedLine:
@@ -234,7 +277,7 @@ class Completions:
     def fileno(self) -> int:
         """Give the descriptor to watch."""
 
-    def take(self) -> list[tuple[int, LockOutcome | Literal["failed"], str | None]]:
+    def take(self) -> list[tuple[int, _LockOutcome | Literal["failed"], str | None]]:
         """Each call's number, how its lock was had or `failed`, and then why."""
 
 @final
@@ -491,6 +534,7 @@ def log_writer_at_work(path: str | os.PathLike[str]) -> bool:
 
 # --- the fold (contract, sections 3 to 13); `rollfold.enrich` is the interface ---
 
+@final
 class Request:
     """One rollout to be folded: everything but its result."""
 
@@ -515,6 +559,7 @@ class Request:
         mode: str = "files",
     ) -> Self: ...
 
+@final
 class Watch:
     """A wait for calls in flight, in steps: the caller sleeps in its own way."""
 
