@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import json
 
 import pytest
@@ -121,3 +122,15 @@ def rows(count, **keys):
 
 def dumps(value):
     return json.dumps(value)
+
+
+async def collect(run):
+    return [await task for task in run]
+
+
+@pytest.fixture
+def nothing_left_behind(caplog):
+    """No task may end with an exception that nobody retrieved."""
+    yield
+    gc.collect()
+    assert not [r for r in caplog.get_records("call") if r.name == "asyncio"]

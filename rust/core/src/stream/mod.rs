@@ -12,6 +12,7 @@ mod repair;
 mod repair_file;
 mod reported;
 mod responses;
+mod rules;
 mod sse;
 mod text;
 mod value;

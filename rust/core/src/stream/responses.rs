@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::items::{Item, Rule};
+use super::items::Item;
 use super::reported::put_back;
+use super::rules::Rule;
 use super::value::{Object, Value};
 use super::{Said, carries_content};
 
@@ -68,7 +69,7 @@ impl Responses {
                 false
             }
             _ => {
-                if let Some(rule) = Item::rule(kind) {
+                if let Some(rule) = Rule::of(kind) {
                     return self.item_event(rule, event);
                 }
                 if carries_content(&event) {
