@@ -56,7 +56,8 @@ def enrich_run_result(
         quiescence_timeout_s: seconds to wait for calls still in flight, at most. Inside a
             running event loop there is no such wait: use `enrich_run_result_async`.
         foreign_settle_s: seconds that the file of a writer which announces nothing must
-            not have grown for.
+            not have grown for, within the same wait. What is not at rest when the wait
+            ends is said in the gap `model_call_capture_not_quiescent`.
 
     Returns:
         The result itself.

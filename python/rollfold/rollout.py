@@ -135,12 +135,15 @@ def request_of(
 ) -> _core.Request:
     """Give what the core is asked for one rollout.
 
-    `quiescence_s` is the caller's where it has waited itself. Inside a running event loop
-    nothing waits for calls, and for a lock 50 ms at most.
+    `quiescence_s` is the caller's where it has waited itself, for the file's rest too.
+    Inside a running event loop nothing waits for calls, and for a lock 50 ms at most; what
+    is not at rest then is looked at all the same, and said in a gap.
     """
     in_loop = asyncio._get_running_loop() is not None  # noqa: SLF001 -- the public one raises
+    settle_s = 0.0
     if quiescence_s is None:
         quiescence_s = 0.0 if in_loop else options.quiescence_s
+        settle_s = options.settle_s
     return _core.Request(
         options.dirs,
         who.rollout_id or "",
@@ -151,7 +154,7 @@ def request_of(
         latency_ms=latency_ms,
         not_before=not_before,
         quiescence_s=quiescence_s,
-        settle_s=0.0 if in_loop else options.settle_s,
+        settle_s=settle_s,
         lock_wait_s=_LOCK_WAIT_IN_LOOP_S if in_loop else _LOCK_WAIT_S,
         in_flight=in_flight,
         interrupted=who.interrupted,
