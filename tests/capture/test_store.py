@@ -2,6 +2,7 @@ import errno
 import fcntl
 import json
 import math
+import os
 import signal
 import subprocess
 import sys
@@ -248,3 +249,11 @@ def test_a_reader_that_has_the_file_open_is_no_writer(tmp_path):
     with store.path_for("r").open("rb"):
         assert _core.CaptureReading([tmp_path], "r").delete() == "deleted"
     assert not store.late_path_for("r").exists()
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "late.jsonl", "incomplete"])
+def test_a_fifo_under_a_captures_name_is_removed_and_not_waited_for(store, kind):
+    store.root.mkdir(exist_ok=True)
+    os.mkfifo(store.root / f"3-1.capture.{kind}")
+    assert store.clear("3-1") == 1
+    assert list(store.root.iterdir()) == []

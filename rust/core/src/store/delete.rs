@@ -1,11 +1,14 @@
 //! Taking an attempt's files away without losing what a writer adds meanwhile.
 
 use std::fs::{File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{CWD, FlockOperation, RenameFlags, flock, fstat, link, renameat_with, unlink};
+use rustix::fs::{
+    CWD, FlockOperation, OFlags, RenameFlags, flock, fstat, link, renameat_with, unlink,
+};
 use rustix::io::Errno;
 
 use super::lock::{Held, LockMode, acquire};
@@ -242,7 +245,14 @@ fn open_to_claim_by_writing(path: &Path) -> Result<Option<File>> {
 }
 
 fn open_with(path: &Path, write: bool) -> Result<Option<File>> {
-    match OpenOptions::new().read(true).write(write).open(path) {
+    // A FIFO under a capture's name must not be waited for.
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    match OpenOptions::new()
+        .read(true)
+        .write(write)
+        .custom_flags(flags)
+        .open(path)
+    {
         Ok(file) => Ok(Some(file)),
         Err(error) if absent(&error) => Ok(None),
         Err(error) => Err(Error::io("open", path, error)),
