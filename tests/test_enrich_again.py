@@ -8,6 +8,7 @@ import pytest
 
 from rollfold import dumps, enrich_run_result
 from rollfold.capture import CaptureStore
+from rollfold.trajectory import attach_ng_perf
 from tests.rollouts import (
     ROLLOUT_ID,
     ROW,
@@ -80,6 +81,65 @@ def test_one_of_the_agents_is_not_doubled(tmp_path):
     second = again(tmp_path, first)
     assert second["ng_trajectory"] == json.loads(dumps(first["ng_trajectory"]))
     assert len(second["ng_trajectory"]["model_calls"]) == 3
+
+
+def test_times_that_cannot_be_do_not_double_a_call_without_an_id(tmp_path):
+    odd = {"started_at": -5, "completed_at": -1.5, "latency_ms": -3, "latency_ttft_ms": 10**400}
+    capture(tmp_path, chat("a") | odd | {"model_call_id": None})
+    result = result_of("a", ng_trajectory={"model_calls": [{"model_call_id": "own"}]})
+    first = enrich(tmp_path, result)
+    second = again(tmp_path, first)
+    assert len(first["ng_trajectory"]["model_calls"]) == 2
+    assert second == first
+
+
+OWN = {
+    "invocations": [{"invocation_id": "root", "parent_invocation_id": "sub"}],
+    "tool_calls": [{"invocation_id": "root", "tool_call_id": "t1", "started_at": 9.0}],
+    "turns": [{"invocation_id": "root", "turn_no": 1, "timestamp": 1.0, "step_count": 0}],
+}
+CHILD = observed("a", invocation_id="sub", parent_invocation_id="root")
+TOOL = {"kind": "tool_call", "invocation_id": "root", "tool_call_id": "t1", "completed_at": 3.0}
+
+
+@pytest.mark.parametrize(
+    ("observations", "call"),
+    [
+        (CHILD, {}),
+        (observed("a", invocation_id="sub", more=[TOOL]), {}),
+        (observed("a"), {"started_at": 9.0, "completed_at": 3.0}),
+        (observed("a"), {"started_at": 1e9}),
+    ],
+    ids=["parents in a circle", "a tool call's times", "a call's times", "the call's in the own"],
+)
+def test_what_two_sides_say_of_one_another_does_not_void_the_agents_own(
+    tmp_path, observations, call
+):
+    """Each was good before they met; the agent's turns stay, however often it is enriched."""
+    capture(tmp_path, {**chat("a"), **call})
+    own = {**OWN, "model_calls": [{"model_call_id": "a", "completed_at": 5.0}]}
+    first = enrich(tmp_path, result_of(ng_agent_observations=observations, ng_trajectory=own))
+    second = again(tmp_path, first)
+    assert len(turns_of(first)) == 1
+    assert second == first
+    perf = first.pop("ng_perf")
+    attach_ng_perf(first, observability_enabled=True)
+    assert first["ng_perf"] == perf
+
+
+def test_the_observations_gaps_keep_their_place(tmp_path):
+    """Also without a capture directory, where nothing renews those of a join."""
+    gaps = [{"code": "model_call_reference_unmatched"}, {"code": "x"}, {"code": "y"}]
+    own = {"gaps": [{"code": "mine"}, {"code": "y"}]}
+    result = result_of(ng_agent_observations=observed(gaps=gaps), ng_trajectory=own)
+    for dirs in ([], [tmp_path]):
+        first = enrich_run_result(
+            dict(ROW), dict(result), capture_dirs=dirs, observability_enabled=True
+        )
+        second = enrich_run_result(
+            dict(ROW), dict(first), capture_dirs=dirs, observability_enabled=True
+        )
+        assert second == first
 
 
 def test_gaps_that_cannot_be_found_out_again_stay(tmp_path):

@@ -192,6 +192,9 @@ def attach_ng_perf(
         return
     part: Json = {"ng_trajectory": trajectory}
     part["ng_verifier_invocations"] = result.get("ng_verifier_invocations")
+    if "_ng_trajectory_source" in result:
+        # Two sides met in it: what each says of the other is not judged again.
+        part["_ng_trajectory_source"] = "agent"
     request = _core.Request(
         [], "perf", None, None, observability=True, latency_ms=rollout_latency_ms
     )

@@ -450,14 +450,17 @@ fn sent_by_agent<'a>(sections: &Sections<'a>, earlier: Option<&Bundle<'a>>) -> S
     let sent = sections.trajectory.filter(|raw| !raw.is_null());
     match (sent, sections.source) {
         (None, _) | (_, Some(Source::Captures)) => Sent::Nothing,
-        (Some(raw), source) => match Producer::parse(raw, sections.non_finite) {
-            Err(_) => Sent::Malformed,
-            Ok(producer) if source == Some(Source::Agent) => {
-                let producer = without_ours(producer, earlier, sections.capture);
-                Sent::Good(Box::new(producer))
+        (Some(raw), source) => {
+            let merged = source == Some(Source::Agent);
+            match Producer::parse(raw, sections.non_finite, merged) {
+                Err(_) => Sent::Malformed,
+                Ok(producer) if merged => {
+                    let producer = without_ours(producer, earlier, sections.capture);
+                    Sent::Good(Box::new(producer))
+                }
+                Ok(producer) => Sent::Good(Box::new(producer)),
             }
-            Ok(producer) => Sent::Good(Box::new(producer)),
-        },
+        }
     }
 }
 

@@ -133,10 +133,24 @@ pub fn without_bodies(capture: Raw<'_>) -> Value<'_> {
     Value::Object(members.collect())
 }
 
+/// Takes away what the observations gave: it stands behind the agent's own, in the bundle's
+/// order. One of the agent's own that is equal to one of the bundle keeps its place.
+fn pop_ours<T>(parts: &mut Vec<T>, place_of: impl Fn(&T) -> Option<usize>) {
+    let mut next = usize::MAX;
+    while let Some(place) = parts
+        .last()
+        .and_then(&place_of)
+        .filter(|place| *place < next)
+    {
+        next = place;
+        parts.pop();
+    }
+}
+
 /// What the agent itself sent, of a trajectory that an earlier enrichment merged into.
 ///
-/// Invocations equal to those of the observations, and calls without an id equal to those
-/// of the capture that the result holds, are ours; so are the gaps that we write.
+/// Invocations and gaps equal to those of the observations, and calls without an id equal
+/// to those of the capture that the result holds, are ours; so are the gaps that we write.
 #[must_use]
 pub fn without_ours<'a>(
     mut producer: Producer<'a>,
@@ -154,16 +168,9 @@ pub fn without_ours<'a>(
             .enumerate()
             .map(|(place, record)| (text(&record.to_value(false)), place))
             .collect();
-        // Ours stand behind the agent's own, in the bundle's order. One of the agent's own
-        // that is equal to one of the bundle keeps its place.
-        let mut next = usize::MAX;
-        while let Some(last) = producer.invocations.last()
-            && let Some(place) = observed.get(&text(&last.to_value(true)))
-            && *place < next
-        {
-            next = *place;
-            producer.invocations.pop();
-        }
+        pop_ours(&mut producer.invocations, |record| {
+            observed.get(&text(&record.to_value(true))).copied()
+        });
     }
     let calls = capture.and_then(|capture| capture.get("calls"));
     let mut captured: HashMap<Vec<u8>, VecDeque<i64>> = HashMap::new();
@@ -192,5 +199,9 @@ pub fn without_ours<'a>(
         let code = &*gap.code;
         !(PROJECTED.contains(&code) || JOIN_GAPS.contains(&code) || GAP_ORDER.contains(&code))
     });
+    if let Some(bundle) = observations {
+        let observed: HashMap<&Gap<'a>, usize> = bundle.gaps.iter().zip(0..).collect();
+        pop_ours(&mut producer.gaps, |gap| observed.get(gap).copied());
+    }
     producer
 }

@@ -129,7 +129,7 @@ fn the_golden_cases() {
         let sent = if raw.is_null() {
             Sent::Nothing
         } else {
-            match Producer::parse(raw, NonFinite::default()) {
+            match Producer::parse(raw, NonFinite::default(), false) {
                 Ok(producer) => Sent::Good(Box::new(producer)),
                 Err(_) => Sent::Malformed,
             }
@@ -278,7 +278,7 @@ proptest! {
         let text = value.to_string();
         let raw = json::parse(text.as_bytes()).unwrap();
         let _ = parse_verifiers(Some(raw), NonFinite::default());
-        let _ = Producer::parse(raw, NonFinite::default());
+        let _ = Producer::parse(raw, NonFinite::default(), false);
     }
 }
 

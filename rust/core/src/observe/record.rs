@@ -150,8 +150,29 @@ impl<'a> Record<'a> {
     /// Reads a record of one schema.
     ///
     /// # Errors
-    /// It is no object, or a field is malformed.
+    /// It is no object, a field is malformed, or a tool call completed before it started.
     pub fn parse(
+        schema: &'static Schema,
+        raw: Raw<'a>,
+        non_finite: NonFinite<'_>,
+    ) -> Result<Self, Malformed> {
+        let record = Self::read(schema, raw, non_finite)?;
+        // Of tool calls alone: clocks of a model server may disagree, and cost nothing.
+        let times = ["started_at", "completed_at"].map(|name| record.number(name));
+        if let [Some(started), Some(completed)] = times
+            && completed < started
+            && schema.kind == TOOL_CALL.kind
+        {
+            return Err(Malformed("completed_at"));
+        }
+        Ok(record)
+    }
+
+    /// Reads a record as [`Self::parse`] does, each field for itself.
+    ///
+    /// # Errors
+    /// It is no object, or a field is malformed.
+    pub fn read(
         schema: &'static Schema,
         raw: Raw<'a>,
         non_finite: NonFinite<'_>,
@@ -161,31 +182,31 @@ impl<'a> Record<'a> {
         }
         let mut values: Vec<Option<Raw<'a>>> = vec![None; schema.fields.len()];
         let mut extra = Members::new();
+        let mut kind = None;
         for (key, value) in raw.members() {
             if let Some(index) = schema.fields.iter().position(|(name, _)| key.is_str(name)) {
                 values[index] = Some(value);
-            } else if let Some(kind) = schema.kind.filter(|_| key.is_str("kind")) {
-                if non_finite.holds(value) || !(value.is_null() || value.is_str(kind)) {
-                    return Err(Malformed("kind"));
-                }
+            } else if schema.kind.is_some() && key.is_str("kind") {
+                kind = Some(value);
             } else {
                 set_member(&mut extra, key, Value::Raw(value));
             }
         }
+        // Of duplicate keys the last wins, here too.
+        let is_ours = |value: Raw<'_>| {
+            !non_finite.holds(value)
+                && (value.is_null() || schema.kind.is_some_and(|kind| value.is_str(kind)))
+        };
+        if kind.is_some_and(|value| !is_ours(value)) {
+            return Err(Malformed("kind"));
+        }
         let fields = schema.fields.iter().zip(values);
         let fields = fields.map(|((name, kind), value)| kind.parse(name, value, non_finite));
-        let record = Self {
+        Ok(Self {
             schema,
             fields: fields.collect::<Result<_, _>>()?,
             extra,
-        };
-        let times = ["started_at", "completed_at"].map(|name| record.number(name));
-        if let [Some(started), Some(completed)] = times
-            && completed < started
-        {
-            return Err(Malformed("completed_at"));
-        }
-        Ok(record)
+        })
     }
 
     /// A record of which everything is missing; none where something must be there.

@@ -6,7 +6,7 @@ use hashbrown::{HashMap, HashSet};
 
 use crate::json::Raw;
 use crate::observe::{
-    FieldType, GapExtras, INVOCATION, Malformed, NonFinite, Record, Schema, TIMING_SOURCE,
+    Field, FieldType, GapExtras, INVOCATION, Malformed, NonFinite, Record, Schema, TIMING_SOURCE,
     TOOL_CALL, TOOL_STATUS, check_tree, list, parse_gaps,
 };
 use crate::value::Gap;
@@ -124,9 +124,12 @@ pub struct Producer<'a> {
 impl<'a> Producer<'a> {
     /// Reads a trajectory.
     ///
+    /// One that an earlier enrichment merged ours into is `merged`: what the two sides say
+    /// of one another (parents, a tool call's times) was good before it met.
+    ///
     /// # Errors
     /// Any rule that it breaks makes the whole of it malformed.
-    pub fn parse(raw: Raw<'a>, non_finite: NonFinite<'_>) -> Result<Self, Malformed> {
+    pub fn parse(raw: Raw<'a>, non_finite: NonFinite<'_>, merged: bool) -> Result<Self, Malformed> {
         if !raw.is_object() {
             return Err(Malformed("ng_trajectory"));
         }
@@ -139,8 +142,9 @@ impl<'a> Producer<'a> {
         };
         let records = |name: &'static str, schema: &'static Schema| {
             let records = list(raw.get(name), name, non_finite)?;
+            let read = if merged { Record::read } else { Record::parse };
             records
-                .map(|raw| Record::parse(schema, raw, non_finite))
+                .map(|raw| read(schema, raw, non_finite))
                 .collect::<Result<Vec<_>, _>>()
         };
         let version = text("schema_version")?;
@@ -159,7 +163,9 @@ impl<'a> Producer<'a> {
             gaps,
             gap_extras,
         };
-        check_tree(producer.invocations.iter())?;
+        if !merged {
+            check_tree(producer.invocations.iter())?;
+        }
         producer.check_unique()?;
         producer.turns.sort_by(|left, right| {
             let number = |turn: &Record<'_>, name| turn.number(name).unwrap_or(0.0);
@@ -182,7 +188,7 @@ impl<'a> Producer<'a> {
         }
         let mut numbers = HashSet::new();
         for turn in &self.turns {
-            let number = turn.number("turn_no").unwrap_or(0.0).to_bits();
+            let number = turn.field("turn_no").and_then(Field::raw);
             if !numbers.insert((turn.invocation_id(), number)) {
                 return Err(Malformed("turn_no"));
             }
