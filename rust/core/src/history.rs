@@ -272,7 +272,7 @@ impl Known<'_, '_> {
 }
 
 fn is_list_key(key: Raw<'_>) -> bool {
-    matches!(key.bytes(), b"\"messages\"" | b"\"input\"")
+    key.is_str("messages") || key.is_str("input")
 }
 
 fn list_value<'a>(member: &Member<'a>) -> Value<'a> {

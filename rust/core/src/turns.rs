@@ -107,6 +107,14 @@ impl<'a> TurnPlan<'a> {
                 Value::Raw(raw) if !is_empty(*raw) => Some(shared.intern(*raw)),
                 _ => None,
             });
+            // What is no list is one entry, and malformed or not as any other.
+            let messages = match call.asked("messages") {
+                Some(Value::Raw(raw)) if !raw.is_null() => vec![shared.intern(*raw)],
+                Some(Value::Shared(id)) => vec![*id],
+                messages => messages
+                    .and_then(list_ids)
+                    .map_or(vec![], |ids| ids.to_vec()),
+            };
             let mut job = |is_system: bool, id: SharedId| {
                 *known.entry((is_system, id)).or_insert_with(|| {
                     let content = shared.raw(id).filter(|_| !is_system).and_then(content_said);
@@ -122,9 +130,7 @@ impl<'a> TurnPlan<'a> {
                 })
             };
             let system = system.map(|id| job(true, id));
-            let messages = call.asked("messages").and_then(list_ids);
-            let messages = messages.into_iter().flat_map(|ids| ids.iter());
-            let messages = messages.map(|id| job(false, *id)).collect();
+            let messages = messages.into_iter().map(|id| job(false, id)).collect();
             plan.jobs.push(Job::Content(content.clone()));
             let job = plan.jobs.len() - 1;
             if let Value::Parted(raw, _) = content {
@@ -296,7 +302,10 @@ fn raw_question<'a>(call: &CallRecord<'a>) -> Value<'a> {
         match list_ids(messages) {
             Some(ids) if question.is_empty() => return Value::SharedList(Arc::clone(ids)),
             Some(ids) => question.extend(ids.iter().map(|id| Value::Shared(*id))),
-            None => {}
+            None => question.extend(match messages {
+                Value::Raw(raw) if raw.is_null() => None,
+                messages => Some(messages.clone()),
+            }),
         }
     }
     Value::Array(question)

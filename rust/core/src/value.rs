@@ -38,7 +38,7 @@ pub type Members<'a> = Vec<(Key<'a>, Value<'a>)>;
 pub fn set_member<'a>(members: &mut Members<'a>, key: Raw<'a>, value: Value<'a>) {
     match members
         .iter_mut()
-        .find(|(other, _)| *other == Key::Raw(key))
+        .find(|(other, _)| matches!(other, Key::Raw(other) if other.is_same_string(key)))
     {
         Some(same) => same.1 = value,
         None => members.push((Key::Raw(key), value)),

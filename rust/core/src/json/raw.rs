@@ -103,6 +103,13 @@ impl<'a> Raw<'a> {
         memchr::memchr(b'\\', inner).is_some() && decode_string(self.0).as_bytes() == text
     }
 
+    /// Whether both are strings of the same text, however it is escaped.
+    #[must_use]
+    pub fn is_same_string(self, other: Raw<'_>) -> bool {
+        let escaped = |raw: Raw<'_>| memchr::memchr(b'\\', raw.0).is_some();
+        self.0 == other.0 || ((escaped(self) || escaped(other)) && self.as_str() == other.as_str())
+    }
+
     /// The bool.
     #[must_use]
     pub fn as_bool(self) -> Option<bool> {

@@ -179,6 +179,14 @@ impl NonFinite<'_> {
     }
 }
 
+/// Whether it is an integer of at least `least`, however long.
+fn is_count(raw: Raw<'_>, least: u8) -> bool {
+    raw.is_integer()
+        && raw
+            .as_f64()
+            .is_some_and(|number| number >= f64::from(least))
+}
+
 impl FieldType {
     /// A field's value, or that it is malformed.
     ///
@@ -203,9 +211,7 @@ impl FieldType {
             // An empty id is no id.
             Self::RequiredText => raw.kind() == Kind::String && !raw.is_str(""),
             Self::Number | Self::RequiredNumber => number.is_some(),
-            Self::RequiredCount(least) => {
-                raw.is_integer() && number.is_none_or(|number| number >= f64::from(least))
-            }
+            Self::RequiredCount(least) => is_count(raw, least),
             Self::Flag => raw.as_bool().is_some(),
             Self::ModelRef => model_ref_name(raw).is_some(),
             Self::Nested(schema) => {
@@ -214,7 +220,7 @@ impl FieldType {
             }
             Self::Amount => number.is_some_and(|number| number >= 0.0),
             Self::Integer => raw.is_integer(),
-            Self::Count => raw.is_integer() && number.is_none_or(|number| number >= 0.0),
+            Self::Count => is_count(raw, 0),
             Self::Word(words) | Self::RequiredWord(words) | Self::Status(words) => {
                 words.iter().any(|word| raw.is_str(word))
             }

@@ -65,11 +65,8 @@ impl<'c, 'a> CallIndex<'c, 'a> {
         reference: &'s Reference<'_>,
     ) -> impl Iterator<Item = usize> + 's + use<'s, 'c, 'a> {
         let model = reference.model_ref.as_ref().map(|model| &*model.name);
-        let response = reference.response_id.as_deref();
-        let by_id = reference
-            .model_call_id
-            .as_deref()
-            .map(|id| self.by_id.get(id));
+        let response = known(reference.response_id.as_ref());
+        let by_id = known(reference.model_call_id.as_ref()).map(|id| self.by_id.get(id));
         let found = match (by_id, model, response) {
             (Some(found), _, _) => found,
             (None, Some(model), Some(response)) => self.by_response.get(&(model, response)),

@@ -79,11 +79,12 @@ fn outputs<'a>(invocations: &[Record<'a>]) -> HashMap<Place<'a>, Vec<Raw<'a>>> {
         for item in items.into_iter().flat_map(Raw::elements) {
             let (mut kind, mut call_id, mut output) = (None, None, None);
             for (key, value) in item.members() {
-                match key.bytes() {
-                    b"\"type\"" => kind = Some(value),
-                    b"\"call_id\"" => call_id = value.as_str(),
-                    b"\"output\"" => output = Some(value),
-                    _ => {}
+                if key.is_str("type") {
+                    kind = Some(value);
+                } else if key.is_str("call_id") {
+                    call_id = value.as_str();
+                } else if key.is_str("output") {
+                    output = Some(value);
                 }
             }
             if kind.is_some_and(|kind| kind.is_str("function_call_output"))

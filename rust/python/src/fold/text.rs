@@ -62,7 +62,10 @@ impl Body {
         let mut members: Vec<(Raw<'_>, Raw<'_>)> = Vec::new();
         for (key, value) in raw.members() {
             // Of duplicate keys the last wins.
-            match members.iter_mut().find(|(other, _)| *other == key) {
+            match members
+                .iter_mut()
+                .find(|(other, _)| other.is_same_string(key))
+            {
                 Some(same) => same.1 = value,
                 None => members.push((key, value)),
             }

@@ -1,0 +1,146 @@
+"""Escaped and duplicate keys, numbers at their limits: the text decides nothing (section 3).
+
+A result that comes as text may spell a key in any way that JSON allows; what is made of
+it is what is made of the same result as a dict.
+"""
+
+import json
+
+import pytest
+
+from rollfold import enrich_run_result_json, unpack
+from tests.rollouts import (
+    ROW,
+    calls_of,
+    capture,
+    chat,
+    codes,
+    enrich,
+    line,
+    messages,
+    observed,
+    result_of,
+    turns_of,
+)
+
+FORMS = ["full", "packed"]
+
+
+def escaped(text):
+    """Give the text of a JSON string with every character escaped."""
+    return '"' + "".join(f"\\u{ord(c):04x}" for c in text) + '"'
+
+
+def respelled(value, key):
+    """Give JSON text in which a key, wherever it stands, is escaped."""
+    return json.dumps(value).replace(f'"{key}":', f"{escaped(key)}:").encode()
+
+
+def spelled_with_junk_first(value, key):
+    """Give JSON text in which a key comes twice, the first time with junk."""
+    return json.dumps(value).replace(f'"{key}":', f'"{key}": "junk", {escaped(key)}:').encode()
+
+
+def as_text(directory, text, form):
+    made = enrich_run_result_json(
+        dict(ROW), text, form=form, capture_dirs=[directory], observability_enabled=True
+    )
+    return json.loads(made) if form == "full" else unpack(made)
+
+
+def whole_result():
+    output = {"type": "function_call_output", "call_id": "t1", "output": "out"}
+    tool = {"kind": "tool_call", "invocation_id": "root", "tool_call_id": "t1"}
+    compaction = {"kind": "context_compaction", "invocation_id": "root", "outcome": "completed"}
+    return result_of(
+        ng_agent_observations=observed("a", conversation=[output], more=[tool, compaction]),
+        ng_verifier_invocations=[{"invocation_id": "judge", "model_calls": []}],
+        ng_trajectory={"task_id": "3", "model_calls": [{"model_call_id": "own"}]},
+        resolved=True,
+    )
+
+
+KEYS = [
+    "ng_agent_observations",
+    "ng_verifier_invocations",
+    "ng_trajectory",
+    "resolved",
+    "source",
+    "records",
+    "kind",
+    "type",
+    "call_id",
+    "output",
+    "invocation_id",
+    "tool_call_id",
+    "model_call_id",
+    "conversation",
+    "reward",
+]
+
+
+@pytest.mark.parametrize("spelling", [respelled, spelled_with_junk_first])
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("form", FORMS)
+def test_a_results_keys_in_any_spelling(tmp_path, key, spelling, form):
+    capture(tmp_path, chat("a"), chat("b"))
+    want = enrich(tmp_path, whole_result())
+    assert as_text(tmp_path, spelling(whole_result(), key), form) == want
+
+
+@pytest.mark.parametrize("key", ["messages", "system", "model", "content", "usage", "id"])
+@pytest.mark.parametrize("spelling", [respelled, spelled_with_junk_first])
+def test_an_exchanges_keys_in_any_spelling(tmp_path, key, spelling):
+    request = {"model": "m", "system": "S", "messages": [{"role": "user", "content": "q"}]}
+    exchange = messages("a", [{"type": "text", "text": "one"}], request=request)
+    del exchange["response"]["role"]
+    plain, odd = tmp_path / "plain", tmp_path / "odd"
+    for directory, text in ((plain, line(exchange)), (odd, spelling(exchange, key))):
+        directory.mkdir()
+        capture(directory, text)
+    assert enrich(odd, result_of("a")) == enrich(plain, result_of("a"))
+
+
+@pytest.mark.parametrize("form", ["dict", *FORMS])
+def test_messages_that_are_no_list_stay_as_they_came(tmp_path, form):
+    for asked in (5, "q", {"content": "q"}, [5]):
+        request = {"system": "S", "messages": asked}
+        capture(tmp_path, messages("a", [{"type": "text", "text": "one"}], request=request))
+        result = result_of("a")
+        if form == "dict":
+            enrich(tmp_path, result)
+        else:
+            result = as_text(tmp_path, json.dumps(result).encode(), form)
+        (turn,) = turns_of(result)
+        kept = asked if isinstance(asked, list) else [asked]
+        assert turn["question"] == [{"role": "system", "content": "S"}, *kept]
+        assert turn["answer"] == [{"type": "text", "text": "one"}]
+        assert codes(result["ng_trajectory"]).count("turn_content_unconverted") == 1
+
+
+@pytest.mark.parametrize(
+    ("count", "good"),
+    [(0, True), (10**400, True), (-1, False), (-(10**400), False), (1.0, False), (True, False)],
+)
+def test_a_count_of_any_length(tmp_path, count, good):
+    compaction = {"kind": "context_compaction", "invocation_id": "root", "tokens_before": count}
+    result = enrich(tmp_path, result_of(ng_agent_observations=observed(more=[compaction])))
+    assert ("agent_observations_invalid" in codes(result["ng_trajectory"])) is not good
+
+
+def test_turn_numbers_that_one_double_cannot_tell_apart(tmp_path):
+    turn = {"invocation_id": "root", "timestamp": 1.0, "step_count": 0}
+    turns = [{**turn, "turn_no": number} for number in (2**53, 2**53 + 1)]
+    result = enrich(tmp_path, result_of(ng_trajectory={"turns": turns}))
+    assert [turn["turn_no"] for turn in turns_of(result)] == [2**53, 2**53 + 1]
+
+
+@pytest.mark.parametrize("response_id", ["r1", None])
+def test_an_empty_call_id_is_no_id_in_perf_too(tmp_path, response_id):
+    exchange = chat("", response={"id": response_id, "choices": [], "usage": {"prompt_tokens": 7}})
+    capture(tmp_path, exchange)
+    reference = {"model_ref": exchange["model_ref"], "response_id": "r1"}
+    observations = observed(model_calls=[reference])
+    result = enrich(tmp_path, result_of(ng_agent_observations=observations))
+    assert len(calls_of(result)) == 1
+    assert result["ng_perf"].get("prompt_tokens") == (7 if response_id else None)
