@@ -16,9 +16,11 @@ from rollfold import (
     identity,
     unpack,
 )
+from tests import golden_cases
 
 FORMS = [
     pytest.param(enrich_run_results, {}, id="dict"),
+    pytest.param(enrich_run_results, {"threads": 2}, id="dict-threads"),
     pytest.param(enrich_run_results_json, {}, id="json"),
     pytest.param(enrich_run_results_json, {"threads": 2}, id="json-threads"),
     pytest.param(enrich_run_results_json, {"form": "packed"}, id="packed"),
@@ -118,6 +120,96 @@ def test_a_source_that_breaks_keeps_what_it_gave(tmp_path, enrich, options):
     assert [record(outcome)["reward"] for outcome in outcomes] == [0, 1, 2]
 
 
+def test_threads_give_what_one_gives_in_the_same_order(tmp_path):
+    cases = golden_cases.cases()[:80]
+    items = []
+    for number, case in enumerate(cases):
+        directory = tmp_path / str(number)
+        directory.mkdir()
+        row, result = golden_cases.lay_out(case, directory)
+        for file in directory.iterdir():
+            file.rename(tmp_path / file.name.replace(file.name.split(".")[0], f"r-{number}", 1))
+        whose = {"_ng_rollout_id": f"r-{number}", "_ng_attempt_index": None}
+        items.append(({**row, **whose}, {**result, **whose}))
+
+    def enriched(threads):
+        given = [(row, dict(result)) for row, result in items]
+        outcomes = enrich_run_results(
+            given, threads=threads, capture_dirs=[tmp_path], observability_enabled=True
+        )
+        return [dumps(outcome) for outcome in outcomes]
+
+    together = enriched(4)
+    assert together == enriched(None)
+    assert sum(b'"num_calls":0' not in record for record in together) > 40
+
+
+def test_what_waits_does_not_hold_up_the_others(tmp_path):
+    """Six rollouts whose calls end together are waited for together."""
+    announcer = _core.InflightAnnouncer(str(tmp_path))
+    for n in range(6):
+        announcer.enter(f"0-{n}")
+    drawn = []
+
+    def source():
+        for item in rows(6):
+            drawn.append(item)
+            if len(drawn) == 6:
+                # All are on their way, else this is never reached and time runs out.
+                for n in range(6):
+                    announcer.leave(f"0-{n}")
+            yield item
+
+    outcomes = list(
+        enrich_run_results(
+            source(),
+            threads=6,
+            capture_dirs=[tmp_path],
+            observability_enabled=True,
+            quiescence_timeout_s=100.0,
+        )
+    )
+    for outcome in outcomes:
+        gaps = [gap["code"] for gap in outcome["ng_model_call_capture"]["gaps"]]
+        assert gaps == ["model_call_capture_no_records"]
+
+
+@pytest.mark.parametrize("threads", [None, 1, 3])
+def test_items_are_drawn_as_they_are_needed(tmp_path, threads):
+    drawn = []
+
+    def source():
+        for item in rows(100):
+            drawn.append(item)
+            yield item
+
+    outcomes = enrich_run_results(
+        source(), threads=threads, capture_dirs=[tmp_path], observability_enabled=True
+    )
+    assert drawn == []
+    for number, _ in zip(range(10), outcomes, strict=False):
+        assert len(drawn) <= number + 1 + (threads or 1)
+    outcomes.close()
+    begun = [result for _, result in drawn if "ng_model_call_capture" in result]
+    assert 10 <= len(begun) <= len(drawn) < 20
+
+
+async def test_threads_in_an_event_loop_do_not_wait(tmp_path):
+    announcer = _core.InflightAnnouncer(str(tmp_path))
+    for n in range(4):
+        announcer.enter(f"0-{n}")
+    outcomes = enrich_run_results(
+        rows(4),
+        threads=2,
+        capture_dirs=[tmp_path],
+        observability_enabled=True,
+        quiescence_timeout_s=3600.0,
+    )
+    for outcome in outcomes:
+        gaps = [gap["code"] for gap in outcome["ng_model_call_capture"]["gaps"]]
+        assert "model_call_capture_not_quiescent" in gaps
+
+
 def test_every_identity_key_there_is_reaches_every_form(tmp_path, monkeypatch):
     """The keys are one constant: a later one needs no second place (contract, section 2)."""
     keys = (*identity.IDENTITY_KEYS, "weight_version", "agent_instance")
@@ -139,8 +231,9 @@ def test_arguments_that_there_are_not_are_named(tmp_path):
     with pytest.raises(ValueError, match="form: "):
         enrich_run_results_json([], form="", **options)
     for threads in (0, -1):
-        with pytest.raises(ValueError, match=f"threads: must be 1 or more, not {threads}"):
-            enrich_run_results_json([], threads=threads, **options)
+        for batch in (enrich_run_results, enrich_run_results_json):
+            with pytest.raises(ValueError, match=f"threads: must be 1 or more, not {threads}"):
+                batch([], threads=threads, **options)
     for enrich in (enrich_run_result, enrich_run_result_json):
         with pytest.raises(TypeError, match="result: must be a mapping, not list"):
             enrich(row, [1], **options)

@@ -6,7 +6,7 @@ read; `copy.deepcopy` gives one's own. For many results see `rollfold.enrich_man
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from rollfold import _core, identity
 from rollfold.dialects.anthropic import convert_batch
@@ -74,11 +74,29 @@ def enrich_run_result(
         quiescence_timeout_s,
         foreign_settle_s,
     )
-    enrich_one(options, row, result, rollout_latency_ms, not_before)
+    prepared = prepare_one(options, row, result, rollout_latency_ms, not_before)
+    if prepared is not None:
+        note(prepared.fold(), prepared.rollout_id)
     return result
 
 
-def enrich_one(
+class Prepared(NamedTuple):
+    """A rollout whose identity is settled, ready to be folded."""
+
+    rollout_id: str
+    request: _core.Request
+    result: Result
+
+    def fold(self, wait_s: float | None = None) -> Mapping[str, Any]:
+        """Fold into the result, in place; give what was met on the way.
+
+        Args:
+            wait_s: a bound on all waiting, for a batch that has less left.
+        """
+        return _core.fold_dict(self.request, self.result, convert_batch, wait_s)
+
+
+def prepare_one(
     options: Options,
     row: Row,
     result: Result,
@@ -87,9 +105,8 @@ def enrich_one(
     *,
     quiescence_s: float | None = None,
     in_flight: bool = False,
-    wait_s: float | None = None,
-) -> float:
-    """Enrich one result in place; give the seconds that were waited.
+) -> Prepared | None:
+    """Settle a rollout's identity; None where there is nothing to fold.
 
     Args:
         options: of the batch.
@@ -99,15 +116,14 @@ def enrich_one(
         not_before: Unix seconds.
         quiescence_s: seconds to wait for calls, where the caller knows better.
         in_flight: whether the caller has waited and calls still are.
-        wait_s: a bound on all waiting, for a batch that has less left.
     """
     rollout = identify(row, result)
     identity.copy_identity(row, result)
     if rollout.never_started:
-        return 0.0
+        return None
     if rollout.rollout_id is None:
         say_without_id(result)
-        return 0.0
+        return None
     request = request_of(
         options,
         rollout,
@@ -118,10 +134,24 @@ def enrich_one(
         quiescence_s=quiescence_s,
         in_flight=in_flight,
     )
-    report = _core.fold_dict(request, result, convert_batch, wait_s)
-    note(report, rollout.rollout_id)
-    waited: float = report["waited_s"]
-    return waited
+    return Prepared(rollout.rollout_id, request, result)
+
+
+def _enrich_waited(
+    options: Options,
+    row: Row,
+    result: Result,
+    latency_ms: float | None,
+    not_before: float | None,
+    *,
+    in_flight: bool,
+) -> None:
+    """Enrich one result, in place, whose calls the caller has waited for."""
+    prepared = prepare_one(
+        options, row, result, latency_ms, not_before, quiescence_s=0.0, in_flight=in_flight
+    )
+    if prepared is not None:
+        note(prepared.fold(), prepared.rollout_id)
 
 
 async def enrich_run_result_async(
@@ -151,14 +181,7 @@ async def enrich_run_result_async(
     )
     in_flight = await _quiet(options, row, result)
     await asyncio.to_thread(
-        enrich_one,
-        options,
-        row,
-        result,
-        rollout_latency_ms,
-        not_before,
-        quiescence_s=0.0,
-        in_flight=in_flight,
+        _enrich_waited, options, row, result, rollout_latency_ms, not_before, in_flight=in_flight
     )
     return result
 

@@ -1,12 +1,14 @@
 """Enrich many results: one budget of waiting, one outcome an item, in order."""
 
+import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from rollfold import _core
 from rollfold.dialects.anthropic import convert_batch
-from rollfold.enrich import enrich_one
+from rollfold.enrich import Prepared, prepare_one
 from rollfold.rollout import Dirs, Form, JsonItem, Options, Result, Row, check_form, json_item, note
 
 _BATCH = 64
@@ -57,9 +59,13 @@ def enrich_run_results_json(  # noqa: D417 -- the rest is said where it points t
         foreign_settle_s,
     )
     check_form(form)
+    return _results_json(items, options, _checked(threads), form)
+
+
+def _checked(threads: int | None) -> int:
     if threads is not None and threads < 1:
         raise ValueError(f"threads: must be 1 or more, not {threads}")
-    return _results_json(items, options, threads or 1, form)
+    return threads or 1
 
 
 class _Source:
@@ -135,15 +141,19 @@ def enrich_run_results(  # noqa: D417 -- the rest is said where it points to
 
     Args:
         items: as in `enrich_run_results_json`, the results dicts.
-        threads: accepted for symmetry: building objects holds the interpreter, so this
-            form works on one.
+        threads: how many, 1 where it is None; they live as long as the iterator. Waiting,
+            reading and folding go on beside each other. Objects are built by one thread at
+            a time, the interpreter's: where they are most of the work (token arrays) and
+            the files are at hand, more threads give little; the JSON form scales.
         capture_dirs: and the rest: as in `enrich_run_result`. The whole batch waits
             `quiescence_timeout_s` at most.
 
     Yields:
         Each result, or the exception that a row cost; the others go on.
+
+    Raises:
+        ValueError: a number of threads that there is not, or as `enrich_run_result`.
     """
-    del threads
     options = Options.of(
         capture_dirs,
         observability_enabled,
@@ -152,17 +162,88 @@ def enrich_run_results(  # noqa: D417 -- the rest is said where it points to
         quiescence_timeout_s,
         foreign_settle_s,
     )
-    return _results(items, options)
+    if _checked(threads) == 1:
+        return _results(items, options)
+    return _results_threaded(items, options, _checked(threads))
+
+
+class _Budget:
+    """Seconds that a batch may still wait, whichever thread does."""
+
+    def __init__(self, seconds: float) -> None:
+        self._left = seconds
+        self._lock = threading.Lock()
+
+    def fold(self, prepared: Prepared) -> Mapping[str, Any]:
+        """Fold one rollout within what is left, and take off what that waited."""
+        with self._lock:
+            left = self._left
+        report = prepared.fold(left)
+        with self._lock:
+            self._left = max(self._left - report["waited_s"], 0.0)
+        return report
+
+
+def _prepare(options: Options, item: Item) -> tuple[Result, Prepared | None]:
+    row, result, latency_ms, not_before = _unpack(item)
+    return result, prepare_one(options, row, result, latency_ms, not_before)
 
 
 def _results(items: Iterable[Item], options: Options) -> Iterator[Result | Exception]:
-    left = options.quiescence_s
+    budget = _Budget(options.quiescence_s)
     for item in items:
         try:
-            row, result, latency_ms, not_before = _unpack(item)
-            waited = enrich_one(options, row, result, latency_ms, not_before, wait_s=left)
+            result, prepared = _prepare(options, item)
+            if prepared is not None:
+                note(budget.fold(prepared), prepared.rollout_id)
         except Exception as error:  # noqa: BLE001 -- a bad row costs itself alone
             yield error
             continue
-        left = max(left - waited, 0.0)
         yield result
+
+
+def _results_threaded(
+    items: Iterable[Item], options: Options, threads: int
+) -> Iterator[Result | Exception]:
+    source = _Source(items)
+    budget = _Budget(options.quiescence_s)
+    waiting: deque[Exception | tuple[Result, str, Future[Mapping[str, Any]] | None]] = deque()
+    pool = ThreadPoolExecutor(threads, thread_name_prefix="rollfold-enrich")
+    try:
+        while True:
+            # One more than there are threads: none is idle while a result is looked at.
+            for item in source.draw(threads + 1 - len(waiting)):
+                try:
+                    # Here, not there: an event loop of this thread bounds the waits.
+                    result, prepared = _prepare(options, item)
+                except Exception as error:  # noqa: BLE001 -- a bad row costs itself alone
+                    waiting.append(error)
+                    continue
+                if prepared is None:
+                    waiting.append((result, "", None))
+                    continue
+                future = pool.submit(budget.fold, prepared)
+                waiting.append((result, prepared.rollout_id, future))
+            if not waiting:
+                break
+            yield _outcome(waiting.popleft())
+    finally:
+        # Who leaves early finds the items that were not begun as they were.
+        pool.shutdown(cancel_futures=True)
+    if source.error is not None:
+        raise source.error
+
+
+def _outcome(
+    entry: Exception | tuple[Result, str, Future[Mapping[str, Any]] | None],
+) -> Result | Exception:
+    if isinstance(entry, Exception):
+        return entry
+    result, rollout_id, future = entry
+    if future is None:
+        return result
+    try:
+        note(future.result(), rollout_id)
+    except Exception as error:  # noqa: BLE001 -- a bad row costs itself alone
+        return error
+    return result
