@@ -151,3 +151,40 @@ def test_a_bad_row_is_an_error_and_a_bad_result_only_where_it_decides():
 def test_the_attempt_of_an_id(number):
     assert identity.attempt_index(ids(attempt=number)) == number
     assert identity.attempt_index(ids(attempt=f"00{number}")) == number
+
+
+class Lines:
+    def __repr__(self):
+        return "one\ntwo"
+
+
+class Broken:
+    def __repr__(self):
+        raise RuntimeError
+
+
+def nested():
+    value = []
+    for _ in range(100_000):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize("make", [nested, Lines, Broken, lambda: -(10**5000), lambda: "x" * 9999])
+def test_any_bad_value_is_told_on_one_line(make):
+    with pytest.raises(RolloutIdError) as raised:
+        identity.rollout_id({"_ng_rollout_id": make()})
+    told = str(raised.value)
+    assert told.startswith("_ng_rollout_id: ")
+    assert "\n" not in told
+    assert len(told) < 400
+
+
+@pytest.mark.parametrize("make", [nested, lambda: 10**5000])
+def test_a_task_id_that_is_no_text_is_an_error_that_names_its_key(make):
+    with pytest.raises(RolloutIdError, match="task_id: cannot be given as a string"):
+        identity.task_id({"task_id": make()})
+
+
+def test_half_a_surrogate_in_a_task_id():
+    assert identity.task_id({"task_id": "a\ud800\ud83d\ude00"}) == "a\ufffd\U0001f600"

@@ -5,10 +5,11 @@ it is what is made of the same result as a dict.
 """
 
 import json
+import math
 
 import pytest
 
-from rollfold import enrich_run_result_json, unpack
+from rollfold import dumps, enrich_run_result_json, unpack
 from tests.rollouts import (
     ROW,
     calls_of,
@@ -144,3 +145,25 @@ def test_an_empty_call_id_is_no_id_in_perf_too(tmp_path, response_id):
     result = enrich(tmp_path, result_of(ng_agent_observations=observations))
     assert len(calls_of(result)) == 1
     assert result["ng_perf"].get("prompt_tokens") == (7 if response_id else None)
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf])
+def test_a_number_that_json_has_no_word_for_is_there_in_every_form(tmp_path, number):
+    capture(tmp_path, chat("a"))
+    result = result_of("a", _ng_task_index=number)
+    want = json.loads(dumps(enrich(tmp_path, dict(result))))
+    assert want["_ng_task_index"] is None
+    for form in FORMS:
+        assert as_text(tmp_path, result, form) == want
+
+
+@pytest.mark.parametrize("value", [{1}, object(), {"x": b""}])
+@pytest.mark.parametrize("form", FORMS)
+def test_what_json_has_no_word_for_is_told_with_its_key(tmp_path, value, form):
+    options = {"form": form, "capture_dirs": [tmp_path], "observability_enabled": True}
+    for row, result, told in (
+        (ROW, result_of(other=value), "result: other: "),
+        ({**ROW, "agent_ref": value}, result_of(), "row: agent_ref: "),
+    ):
+        with pytest.raises(TypeError, match=f"^{told}"):
+            enrich_run_result_json(row, result, **options)

@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from rollfold.records import (
     Capture,
+    CapturedToolCall,
     CaptureGapCode,
     EnrichedResult,
     Exchange,
@@ -317,3 +318,9 @@ def test_the_rest():
     with pytest.raises(ValidationError):
         OmittedRecord.model_validate({"_ng_omitted_rollout": "lost"})
     assert FailureRecord.model_validate({"_ng_failure_class": "timeout"}).failure_class == "timeout"
+
+
+def test_a_tool_call_whose_arguments_are_null():
+    """A string that is parsed may be any JSON value (section 4)."""
+    tool = {"call_id": "t1", "name": "f", "arguments": None}
+    assert CapturedToolCall.model_validate(tool).arguments is None

@@ -129,3 +129,14 @@ def test_attaching_never_raises_and_says_what_went_wrong():
 def test_identity_of_a_trajectory():
     row = {"_ng_task_index": 3, "_ng_rollout_index": 1, "_ng_attempt_index": 2}
     assert trajectory_identity(row) == ("3", "3-1-a2")
+
+
+@pytest.mark.parametrize("odd", [None, 5, "x", [], {}, {"response_metadata": 5, "response": 5}])
+def test_malformed_parts_give_no_turns_and_no_error(odd):
+    call = {"model_call_id": "a", "response": {"choices": []}, "response_metadata": odd}
+    invocation = {"invocation_id": "root", "model_calls": [{"model_call_id": "a"}]}
+    one = turns_from_model_calls("t", "3-1", [invocation], [odd, call], None)
+    assert [turn["turn_no"] for turn in one] == [1]
+    assert turns_from_model_calls("t", "3-1", [odd], [call], None) == []
+    assert turns_from_model_calls("t", "3-1", [invocation], [call], None, (), [odd]) == []
+    assert len(turns_from_model_calls("t", "3-1", [invocation], [call], None, [odd])) == 1

@@ -27,9 +27,11 @@ class RolloutIdError(RollfoldError, ValueError):
 def _shown(value: object, limit: int = 200) -> str:
     """Give a value for one line of a message: its repr, bounded."""
     try:
-        text = repr(value)
-    except ValueError:  # an int of more digits than Python agrees to print
-        return f"an integer of {value.bit_length()} bits" if isinstance(value, int) else "..."
+        text = " ".join(repr(value).split("\n"))
+    except Exception:  # noqa: BLE001 -- too many digits or levels to print, or its own fault
+        if isinstance(value, int):
+            return f"an integer of {value.bit_length()} bits"
+        return f"a value of type {type(value).__name__} that cannot be shown"
     return text if len(text) <= limit else f"{text[:limit]}..."
 
 

@@ -84,14 +84,28 @@ def task_id(row: Mapping[str, Any], result: Mapping[str, Any] | None = None) -> 
     Returns:
         The first present of `task_id`, `problem_id`, `instance_id`, else the task
         index, as a string; None where there is none of them.
+
+    Raises:
+        RolloutIdError: it cannot be given as a string.
     """
     for key in (*TASK_ID_KEYS, TASK_INDEX):
         value = row.get(key)
         if value is None and result is not None:
             value = result.get(key)
         if value is not None:
-            return str(value)
+            return _text(key, value)
     return None
+
+
+def _text(key: str, value: object) -> str:
+    """Give a value as text that any encoding can hold: half a surrogate is U+FFFD."""
+    try:
+        text = str(value)
+    except (ValueError, RecursionError) as error:
+        raise RolloutIdError(key, value, "cannot be given as a string") from error
+    if text.isascii():
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def copy_identity(row: Mapping[str, Any], result: MutableMapping[str, Any]) -> None:

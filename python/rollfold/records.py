@@ -126,7 +126,7 @@ class CapturedToolCall(Record):
 
     call_id: Any = None
     name: Any = None
-    arguments: Any
+    arguments: Any = None
 
 
 class CallRecord(Record):

@@ -137,9 +137,11 @@ def turns_from_model_calls(  # noqa: PLR0917 -- the interface is NeMo Gym's
 
     Raises:
         RolloutIdError: the rollout id is not valid.
+
+    Malformed invocations, compactions and calls give no turns, as in an enrichment.
     """
-    records = [{**record, "kind": "agent_invocation"} for record in invocations]
-    records += [{**record, "kind": "context_compaction"} for record in compactions]
+    records = [_of_kind("agent_invocation", record) for record in invocations]
+    records += [_of_kind("context_compaction", record) for record in compactions]
     result: Json = {
         "ng_agent_observations": {"source": "caller", "records": records, "gaps": []},
         "ng_model_call_capture": {"calls": [_call_record(call) for call in model_calls]},
@@ -151,10 +153,20 @@ def turns_from_model_calls(  # noqa: PLR0917 -- the interface is NeMo Gym's
     return list(turns)
 
 
-def _call_record(call: Mapping[str, Any]) -> Json:
+def _of_kind(kind: str, record: object) -> object:
+    """Give an observation of a kind; what is no object stays, and is malformed as such."""
+    return {**record, "kind": kind} if isinstance(record, Mapping) else record
+
+
+def _call_record(call: object) -> object:
     """Give a trajectory's model call as the call record that it came from."""
-    metadata = call.get("response_metadata") or {}
-    record = {**metadata, **{key: call.get(key) for key in ("model_call_id", *_TIMES)}}
+    if not isinstance(call, Mapping):
+        return call
+    metadata = call.get("response_metadata")
+    record = {
+        **(metadata if isinstance(metadata, Mapping) else {}),
+        **{key: call.get(key) for key in ("model_call_id", *_TIMES)},
+    }
     record["latency_total_ms"] = call.get("duration_ms")
     for body in _BODIES:
         value = call.get(body)

@@ -257,3 +257,12 @@ def test_a_fifo_under_a_captures_name_is_removed_and_not_waited_for(store, kind)
     os.mkfifo(store.root / f"3-1.capture.{kind}")
     assert store.clear("3-1") == 1
     assert list(store.root.iterdir()) == []
+
+
+def test_what_is_no_file_of_its_own_is_named_when_it_cannot_be_written(store):
+    store.root.mkdir(exist_ok=True)
+    path = store.path_for("3-1")
+    path.symlink_to("/dev/null")
+    with pytest.raises(CaptureError, match=f"{path}: not a regular file"):
+        store.record("3-1", {"model_call_id": "a"})
+    assert store.is_incomplete("3-1")

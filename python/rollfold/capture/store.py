@@ -220,6 +220,8 @@ def clear_model_call_captures_for_rollouts(
 
 
 def _named(error: OSError) -> CaptureError:
+    if error.errno is None:  # not the system's own: it names the file itself
+        return CaptureError(str(error))
     return CaptureError(error.errno, error.strerror, error.filename)
 
 

@@ -21,6 +21,25 @@ pub enum Body {
     Made(Serialized),
 }
 
+/// The error with the key of the result that it is about, where it is about one.
+fn naming_key(result: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
+    let members = result.cast::<PyDict>().into_iter().flatten();
+    let at_fault = |(_, value): &(_, Bound<'_, PyAny>)| serialize(value).is_err();
+    match members
+        .filter(|(key, _)| serialize(key).is_ok())
+        .find(at_fault)
+    {
+        Some((key, _)) => naming("result", &key, error),
+        None => error,
+    }
+}
+
+fn naming(what: &str, key: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
+    let py = key.py();
+    let text = format!("{what}: {key}: {}", error.value(py));
+    PyErr::from_type(error.get_type(py), text)
+}
+
 impl Body {
     /// Takes `bytes` as they are and a dict as its text.
     pub fn take(result: &Bound<'_, PyAny>) -> PyResult<Self> {
@@ -33,7 +52,9 @@ impl Body {
                 "result must be bytes or a dict, not {name}"
             )));
         }
-        Ok(Self::Made(serialize_numbers(result)?))
+        serialize_numbers(result)
+            .map(Self::Made)
+            .map_err(|error| naming_key(result, error))
     }
 
     fn text(&self) -> &[u8] {
@@ -93,7 +114,10 @@ pub type Identity = Vec<(Vec<u8>, Vec<u8>)>;
 /// The identity of a row as text.
 pub fn identity(keys: &Bound<'_, PyDict>) -> PyResult<Identity> {
     keys.iter()
-        .map(|(key, value)| Ok((serialize(&key)?, serialize(&value)?)))
+        .map(|(key, value)| {
+            let text = serialize(&value).map_err(|error| naming("row", &key, error))?;
+            Ok((serialize(&key)?, text))
+        })
         .collect()
 }
 
@@ -130,7 +154,8 @@ impl<'a> Parsed<'a> {
             let name = Raw::new(name);
             let text = name.as_str().unwrap_or_default();
             match members.iter_mut().find(|(key, _)| key.is(&text)) {
-                Some((_, Value::Raw(old))) if !old.is_null() => {}
+                // NaN is a value: it became null in the text alone.
+                Some((_, Value::Raw(old))) if !old.is_null() || self.non_finite.holds(*old) => {}
                 Some(same) => same.1 = value,
                 None => members.push((Key::Raw(name), value)),
             }
