@@ -3,6 +3,7 @@
 import copy
 import json
 import logging
+from collections import OrderedDict
 
 import pytest
 
@@ -286,3 +287,11 @@ def test_the_rest_is_the_very_same_objects(tmp_path):
     assert enrich(tmp_path, result) is result
     assert all(result[key] is value for key, value in kept.items())
     assert observed("a")["source"] == "harness"
+
+
+def test_a_mapping_that_keeps_an_order_of_its_own_shows_what_it_got(tmp_path):
+    capture(tmp_path, chat("a"))
+    plain = enrich(tmp_path, result_of("a"))
+    ordered = enrich(tmp_path, OrderedDict(result_of("a")))
+    assert list(ordered) == list(plain)
+    assert dict(ordered.items()) == plain

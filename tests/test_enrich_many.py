@@ -17,6 +17,7 @@ from rollfold import (
     unpack,
 )
 from tests import golden_cases
+from tests.rollouts import ROW
 
 FORMS = [
     pytest.param(enrich_run_results, {}, id="dict"),
@@ -239,3 +240,32 @@ def test_arguments_that_there_are_not_are_named(tmp_path):
             enrich(row, [1], **options)
         with pytest.raises(TypeError, match="row: must be a mapping, not str"):
             enrich("row", {}, **options)
+
+
+ODD_ITEMS = {
+    "item: must be (row, result), or a mapping that has them": [5, None, (), (1,), (1, 2, 3), "ab"],
+    "item: has no row": [{}, {"result": {}}],
+    "item: has no result": [{"row": ROW}],
+    "row: must be a mapping, not NoneType": [(None, {})],
+    "result: must be a mapping, not NoneType": [(ROW, None)],
+    "rollout_latency_ms: must be a number, not str": [
+        {"row": ROW, "result": {}, "rollout_latency_ms": "5"}
+    ],
+    "not_before: must be a number, not list": [{"row": ROW, "result": {}, "not_before": []}],
+    "not_before: int too large to convert to float": [
+        {"row": ROW, "result": {}, "not_before": 10**400}
+    ],
+}
+
+
+@pytest.mark.parametrize("many", [enrich_run_results, enrich_run_results_json])
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize(
+    ("told", "item"), [(told, item) for told, items in ODD_ITEMS.items() for item in items]
+)
+def test_an_odd_item_costs_itself_and_says_what_it_lacks(tmp_path, many, threads, told, item):
+    items = [item, (ROW, {})]
+    options = {"threads": threads, "capture_dirs": [tmp_path], "observability_enabled": True}
+    bad, good = many(items, **options)
+    assert str(bad) == told
+    assert not isinstance(good, Exception)

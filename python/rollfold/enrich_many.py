@@ -18,7 +18,12 @@ Item = tuple[Row, Any] | Mapping[str, Any]
 
 def _unpack(item: Item) -> tuple[Row, Any, float | None, float | None]:
     if isinstance(item, Mapping):
+        for key in ("row", "result"):
+            if key not in item:
+                raise ValueError(f"item: has no {key}")
         return item["row"], item["result"], item.get("rollout_latency_ms"), item.get("not_before")
+    if not isinstance(item, tuple | list) or len(item) != 2:
+        raise TypeError("item: must be (row, result), or a mapping that has them")
     row, result = item
     return row, result, None, None
 
@@ -63,6 +68,8 @@ def enrich_run_results_json(  # noqa: D417 -- the rest is said where it points t
 
 
 def _checked(threads: int | None) -> int:
+    if threads is not None and not isinstance(threads, int):
+        raise TypeError(f"threads: must be an integer, not {type(threads).__name__}")
     if threads is not None and threads < 1:
         raise ValueError(f"threads: must be 1 or more, not {threads}")
     return threads or 1

@@ -10,7 +10,7 @@ import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, SupportsFloat
 
 from rollfold import _core, identity
 
@@ -75,9 +75,26 @@ class Options(NamedTuple):
             observability_enabled,
             include_payloads,
             delete_capture,
-            quiescence_timeout_s,
-            foreign_settle_s,
+            _number("quiescence_timeout_s", quiescence_timeout_s),
+            _number("foreign_settle_s", foreign_settle_s),
         )
+
+
+def _number(name: str, value: float) -> float:
+    """Give a number that a caller gave, as a float.
+
+    Raises:
+        TypeError: it is none.
+        OverflowError: no float holds it.
+    """
+    if isinstance(value, float):
+        return value
+    if not isinstance(value, int | SupportsFloat):
+        raise TypeError(f"{name}: must be a number, not {type(value).__name__}")
+    try:
+        return float(value)
+    except OverflowError as error:
+        raise OverflowError(f"{name}: {error}") from None
 
 
 class Who(NamedTuple):
@@ -151,8 +168,8 @@ def request_of(
         who.conflict,
         observability=options.observability,
         payloads=options.payloads,
-        latency_ms=latency_ms,
-        not_before=not_before,
+        latency_ms=None if latency_ms is None else _number("rollout_latency_ms", latency_ms),
+        not_before=None if not_before is None else _number("not_before", not_before),
         quiescence_s=quiescence_s,
         settle_s=settle_s,
         lock_wait_s=_LOCK_WAIT_IN_LOOP_S if in_loop else _LOCK_WAIT_S,

@@ -256,7 +256,10 @@ def merge_model_call_capture_into_record(
 
     Raises:
         RolloutIdError: its identity keys are not valid.
+        TypeError: it is no mapping.
     """
+    if not isinstance(record, Mapping):
+        raise TypeError(f"record: must be a mapping, not {type(record).__name__}")
     rollout_id = identity.rollout_id(record)
     if rollout_id is None:
         return record

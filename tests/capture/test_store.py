@@ -266,3 +266,11 @@ def test_what_is_no_file_of_its_own_is_named_when_it_cannot_be_written(store):
     with pytest.raises(CaptureError, match=f"{path}: not a regular file"):
         store.record("3-1", {"model_call_id": "a"})
     assert store.is_incomplete("3-1")
+
+
+@pytest.mark.parametrize("kind", [str, lambda path: path])
+def test_one_directory_may_be_given_alone(store, kind):
+    store.record("3-1", {"model_call_id": "a"})
+    row = {"_ng_task_index": 3, "_ng_rollout_index": 1}
+    assert clear_model_call_captures_for_rollouts([row], kind(store.root)) == 1
+    assert list(store.root.iterdir()) == []

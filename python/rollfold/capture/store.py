@@ -199,7 +199,8 @@ class CaptureStore:
 
 
 def clear_model_call_captures_for_rollouts(
-    records: Iterable[Mapping[str, Any]], capture_dirs: Sequence[str | os.PathLike[str]]
+    records: Iterable[Mapping[str, Any]],
+    capture_dirs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
 ) -> int:
     """Remove the captures of exactly these rows' attempts, before they are dispatched.
 
@@ -216,6 +217,8 @@ def clear_model_call_captures_for_rollouts(
         CaptureError: a file could not be removed.
     """
     ids = [found for record in records if (found := rollout_id(record)) is not None]
+    if isinstance(capture_dirs, str | os.PathLike):
+        capture_dirs = [capture_dirs]
     return sum(CaptureStore(directory).clear(ids) for directory in capture_dirs)
 
 

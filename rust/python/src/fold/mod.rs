@@ -139,6 +139,8 @@ fn fold_dict<'py>(
             Change::Set(value) => Some((key, Some(objects.value(value, &shared)?))),
         });
     }
+    // As any mapping: an OrderedDict keeps an order of its own.
+    let result = result.as_any();
     for (key, value) in built.into_iter().flatten() {
         match value {
             Some(value) => result.set_item(key, value)?,
