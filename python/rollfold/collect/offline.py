@@ -165,7 +165,7 @@ def _enriched(options: EnrichOptions, summary: OfflineSummary) -> Iterator[Resul
 
     for outcome in enrich_run_results(
         items(),
-        threads=options.threads,
+        threads=options.threads or len(os.sched_getaffinity(0)),
         capture_dirs=list(options.captures),
         observability_enabled=options.observability_enabled,
     ):
