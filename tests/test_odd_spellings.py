@@ -167,3 +167,22 @@ def test_what_json_has_no_word_for_is_told_with_its_key(tmp_path, value, form):
     ):
         with pytest.raises(TypeError, match=f"^{told}"):
             enrich_run_result_json(row, result, **options)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("ending", [{}, {"_ng_omitted_rollout": "never_started"}])
+@pytest.mark.parametrize("form", FORMS)
+def test_a_body_in_several_lines_gives_a_record_in_one(tmp_path, end, ending, form):
+    capture(tmp_path, chat("a"))
+    result = whole_result() | ending | {"other": {"deep": [1, {"x": "a\nb\r"}]}}
+    text = json.dumps(result, indent=1).replace("\n", end).encode()
+    options = {"capture_dirs": [tmp_path], "observability_enabled": True}
+    made = enrich_run_result_json(dict(ROW), text, form=form, **options)
+    assert not {b"\n"[0], b"\r"[0]} & set(made)
+    assert as_text(tmp_path, text, form) == enrich(tmp_path, result)
+
+
+@pytest.mark.parametrize("text", [b'{"a":"x\ny"}', b'{"a":1\n2}', b'{\n"a":1}}'])
+def test_a_break_where_none_may_be_is_an_error_still(text):
+    with pytest.raises(ValueError, match=r"^result: "):
+        enrich_run_result_json(dict(ROW), text, capture_dirs=[], observability_enabled=True)

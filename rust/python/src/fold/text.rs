@@ -18,6 +18,8 @@ use crate::json::{Builder, Serialized, serialize, serialize_numbers};
 /// A result's text: as it came, or made from a dict.
 pub enum Body {
     Came(PyBackedBytes),
+    /// Strict as it came, in several lines: now it is one.
+    Lined(Vec<u8>),
     Made(Serialized),
 }
 
@@ -44,7 +46,20 @@ impl Body {
     /// Takes `bytes` as they are and a dict as its text.
     pub fn take(result: &Bound<'_, PyAny>) -> PyResult<Self> {
         if result.is_instance_of::<PyBytes>() {
-            return Ok(Self::Came(result.extract()?));
+            let came: PyBackedBytes = result.extract()?;
+            // A break stands between values, or the text is not strict.
+            let broken = memchr::memchr2(b'\n', b'\r', &came).is_some();
+            if !broken || json::parse_to_depth(&came, json::MAX_RECORD_DEPTH).is_err() {
+                return Ok(Self::Came(came));
+            }
+            let space = |byte: &u8| {
+                if matches!(byte, b'\n' | b'\r') {
+                    b' '
+                } else {
+                    *byte
+                }
+            };
+            return Ok(Self::Lined(came.iter().map(space).collect()));
         }
         if !result.is_instance_of::<PyDict>() {
             let name = result.get_type().fully_qualified_name()?;
@@ -60,6 +75,7 @@ impl Body {
     fn text(&self) -> &[u8] {
         match self {
             Self::Came(bytes) => bytes,
+            Self::Lined(text) => text,
             Self::Made(made) => &made.text,
         }
     }
@@ -71,7 +87,7 @@ impl Body {
             // Made by us: strict already.
             Self::Made(_) => Raw::new(text),
             // It may be the record of an earlier enrichment.
-            Self::Came(_) => json::parse_to_depth(text, json::MAX_RECORD_DEPTH)
+            Self::Came(_) | Self::Lined(_) => json::parse_to_depth(text, json::MAX_RECORD_DEPTH)
                 .map_err(|fault| Error::json(format!("result: {}", fault.kind.text()), fault.at))?,
         };
         if !raw.is_object() {
@@ -93,7 +109,7 @@ impl Body {
         }
         let offsets = match self {
             Self::Made(made) => &made.non_finite[..],
-            Self::Came(_) => &[],
+            Self::Came(_) | Self::Lined(_) => &[],
         };
         Ok(Parsed {
             members,
