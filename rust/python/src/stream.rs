@@ -118,7 +118,9 @@ fn converted(
     py: Python<'_>,
     assembled: Assembled,
 ) -> (Option<Bound<'_, PyBytes>>, Option<&'static str>) {
-    let response = assembled.response.map(|json| PyBytes::new(py, &json));
+    let response = assembled
+        .response
+        .map(|json| PyBytes::new(py, &json.contiguous()));
     (response, assembled.error_category)
 }
 

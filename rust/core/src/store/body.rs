@@ -2,8 +2,8 @@
 
 use crate::json::{Fault, FaultKind, Kind, Scanner, check_utf8};
 use crate::stream::{
-    Assembled, Assembler, Decoder, Dialect, Progress, Strictness, Value, escape, is_terminal_event,
-    parse,
+    Assembled, Assembler, Decoder, Dialect, Out, Progress, Rope, Strictness, Value, ending_of,
+    escape, parse,
 };
 
 /// A body that arrives in chunks and is looked at when it is whole.
@@ -133,15 +133,19 @@ pub struct Stream {
     raw: RawText,
     bound: usize,
     seen: usize,
-    /// `None` once the stream is larger than what may be kept.
-    assembler: Option<Assembler>,
-    /// Where there is a bound: what still sees the end once the assembler is gone.
-    ends: Option<Ends>,
+    reader: Reader,
+}
+
+#[derive(Debug)]
+enum Reader {
+    Assembler(Box<Assembler>),
+    /// The stream is larger than what may be kept: what still sees its end.
+    Ends(Box<Ends>),
 }
 
 #[derive(Debug, Default)]
 struct Ends {
-    decoder: Decoder,
+    decoder: Box<Decoder>,
     seen: u64,
     category: Option<&'static str>,
     ended: bool,
@@ -154,8 +158,7 @@ impl Stream {
             raw: RawText::default(),
             bound: bound.unwrap_or(usize::MAX),
             seen: 0,
-            assembler: Some(Assembler::new(dialect)),
-            ends: bound.is_some().then(Ends::default),
+            reader: Reader::Assembler(Box::new(Assembler::new(dialect))),
         }
     }
 
@@ -164,16 +167,20 @@ impl Stream {
         let room = self.bound.saturating_sub(self.seen);
         self.raw.push(&chunk[..chunk.len().min(room)]);
         self.seen = self.seen.saturating_add(chunk.len());
-        let ended = self.ends.as_mut().and_then(|ends| ends.push(chunk));
-        let mut progress = match &mut self.assembler {
-            Some(assembler) => assembler.feed(chunk),
-            None => Progress {
-                first_token: false,
-                terminal_offset: ended,
-            },
+        let progress = match &mut self.reader {
+            Reader::Assembler(assembler) => assembler.feed(chunk),
+            Reader::Ends(ends) => {
+                return Progress {
+                    first_token: false,
+                    terminal_offset: ends.push(chunk),
+                };
+            }
         };
-        if self.is_cut() && self.assembler.take().is_some() && progress.terminal_offset.is_none() {
-            progress.terminal_offset = ended;
+        if self.is_cut() {
+            let ends = Reader::Ends(Box::default());
+            if let Reader::Assembler(assembler) = std::mem::replace(&mut self.reader, ends) {
+                self.reader = Reader::Ends(Box::new(Ends::after(*assembler, self.seen)));
+            }
         }
         progress
     }
@@ -184,12 +191,12 @@ impl Stream {
     }
 
     /// The stream's text as the inside of a JSON string, and what it added up to.
-    pub(super) fn finish(self, status: Option<i64>) -> (Vec<u8>, Assembled) {
-        let assembled = match (self.assembler, self.ends) {
-            (Some(assembler), _) => assembler.finish(status),
-            (None, ends) => Assembled {
+    pub(super) fn finish(self, status: Option<i64>) -> (Rope, Assembled) {
+        let assembled = match self.reader {
+            Reader::Assembler(assembler) => assembler.finish(status),
+            Reader::Ends(ends) => Assembled {
                 response: None,
-                error_category: ends.map_or(Some("stream_truncated"), |ends| ends.category()),
+                error_category: ends.category(),
             },
         };
         (self.raw.finish(), assembled)
@@ -197,6 +204,23 @@ impl Stream {
 }
 
 impl Ends {
+    fn after(assembler: Assembler, seen: usize) -> Self {
+        let seen = seen as u64;
+        match assembler.give_up() {
+            Ok(category) => Self {
+                seen,
+                category,
+                ended: true,
+                ..Self::default()
+            },
+            Err(decoder) => Self {
+                decoder,
+                seen,
+                ..Self::default()
+            },
+        }
+    }
+
     fn push(&mut self, chunk: &[u8]) -> Option<usize> {
         let before = self.seen;
         self.seen += chunk.len() as u64;
@@ -208,21 +232,12 @@ impl Ends {
             ..
         } = self;
         decoder.feed(chunk, |event, start| {
-            if !*ended && is_terminal_event(&event) {
-                *ended = true;
+            if *ended {
+                return;
+            }
+            (*ended, *category) = ending_of(&event);
+            if *ended {
                 found = Some(usize::try_from(start.saturating_sub(before)).unwrap_or(0));
-                let says = |word: &str| {
-                    event.name == word.as_bytes()
-                        || memchr::memmem::find(&event.data, word.as_bytes()).is_some()
-                };
-                let good = ["[DONE]", "message_stop", "response.completed"];
-                *category = if good.into_iter().any(says) {
-                    None
-                } else if says("response.incomplete") {
-                    Some("incomplete")
-                } else {
-                    Some("upstream_error")
-                };
             }
         });
         found
@@ -243,7 +258,7 @@ const REPLACEMENT: &[u8] = "\u{fffd}".as_bytes();
 /// once, in the form in which it is written. What is no UTF-8 becomes U+FFFD.
 #[derive(Debug, Default)]
 struct RawText {
-    escaped: Vec<u8>,
+    escaped: Rope,
     /// The beginning of a character that the last chunk cut.
     cut: Vec<u8>,
 }
@@ -261,7 +276,7 @@ impl RawText {
                 // The character never came to its end; the byte begins something else.
                 Err(_) => {
                     self.cut.clear();
-                    self.escaped.extend_from_slice(REPLACEMENT);
+                    self.escaped.put(REPLACEMENT);
                     break;
                 }
             }
@@ -271,7 +286,6 @@ impl RawText {
     }
 
     fn take(&mut self, bytes: &[u8]) {
-        self.escaped.reserve(bytes.len());
         let mut chunks = bytes.utf8_chunks().peekable();
         while let Some(chunk) = chunks.next() {
             escape(chunk.valid().as_bytes(), &mut self.escaped);
@@ -284,21 +298,21 @@ impl RawText {
             if cut {
                 self.cut = invalid.to_vec();
             } else {
-                self.escaped.extend_from_slice(REPLACEMENT);
+                self.escaped.put(REPLACEMENT);
             }
         }
     }
 
-    fn finish(mut self) -> Vec<u8> {
+    fn finish(mut self) -> Rope {
         if !self.cut.is_empty() {
-            self.escaped.extend_from_slice(REPLACEMENT);
+            self.escaped.put(REPLACEMENT);
         }
         self.escaped
     }
 }
 
 /// The inside of a JSON string that says `bytes`, lossily.
-pub(super) fn escaped(bytes: &[u8]) -> Vec<u8> {
+pub(super) fn escaped(bytes: &[u8]) -> Rope {
     let mut text = RawText::default();
     text.push(bytes);
     text.finish()

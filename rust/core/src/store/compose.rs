@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use super::body::{Body, Parsed, Stream, escaped};
 use crate::json::{write_f64, write_int, write_str};
-use crate::stream::{Assembled, Dialect, assemble, category_of_status};
+use crate::stream::{Assembled, Dialect, Rope, assemble, category_of_status};
 
 /// What a recorder knows of a call besides its bodies (contract, section 3).
 #[derive(Clone, Debug, Default)]
@@ -56,9 +56,9 @@ impl Line {
 /// One side of the exchange, ready to be written.
 #[derive(Default)]
 struct Side {
-    object: Option<Vec<u8>>,
+    object: Option<Rope>,
     /// The inside of a JSON string.
-    raw: Option<Vec<u8>>,
+    raw: Option<Rope>,
     cut: bool,
     category: Option<&'static str>,
 }
@@ -69,11 +69,11 @@ impl Side {
         match parsed {
             Parsed::Empty => Self::default(),
             Parsed::Object(json) => Self {
-                object: Some(json),
+                object: Some(json.into()),
                 ..Self::default()
             },
             Parsed::Mended(json, text) => Self {
-                object: Some(json),
+                object: Some(json.into()),
                 raw: raw(text),
                 ..Self::default()
             },
@@ -156,7 +156,7 @@ fn response_side(facts: &Facts<'_>, response: Response) -> Side {
     }
 }
 
-fn stream_side(raw: Vec<u8>, assembled: Assembled, cut: bool) -> Side {
+fn stream_side(raw: Rope, assembled: Assembled, cut: bool) -> Side {
     Side {
         object: assembled.response,
         raw: (!raw.is_empty()).then_some(raw),
@@ -231,14 +231,14 @@ impl Parts {
         }
     }
 
-    fn value(&mut self, json: Option<Vec<u8>>) {
+    fn value(&mut self, json: Option<Rope>) {
         match json {
             Some(json) => self.part(json),
             None => self.text(b"null"),
         }
     }
 
-    fn raw(&mut self, key: &str, escaped: Option<Vec<u8>>) {
+    fn raw(&mut self, key: &str, escaped: Option<Rope>) {
         if let Some(escaped) = escaped {
             self.key(key);
             self.text(b"\"");
@@ -248,9 +248,9 @@ impl Parts {
     }
 
     /// A body of its own stays where it is: the parts are written, not joined.
-    fn part(&mut self, part: Vec<u8>) {
+    fn part(&mut self, part: Rope) {
         self.done.push(std::mem::take(&mut self.open).into());
-        self.done.push(part.into());
+        self.done.extend(part.into_pieces().map(Cow::Owned));
     }
 
     fn finish(mut self) -> Line {

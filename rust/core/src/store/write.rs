@@ -60,6 +60,9 @@ pub struct Appended {
 const STUCK_FOR: Duration = Duration::from_secs(30);
 const STUCK_WAIT: Duration = Duration::from_millis(50);
 
+/// What one call writes at most.
+const IOV_MAX: usize = 1024;
+
 /// How often a writer follows a file that consumers keep taking away.
 const REOPENS: usize = 64;
 
@@ -282,7 +285,8 @@ fn write_line(file: &File, line: &[&[u8]], locked: bool) -> io::Result<bool> {
     let mut left = &mut slices[..];
     let mut written = 0_u64;
     while left.iter().any(|slice| !slice.is_empty()) {
-        let outcome = match writev(file, left) {
+        let few = left.len().min(IOV_MAX);
+        let outcome = match writev(file, &left[..few]) {
             Ok(0) => Err(io::Error::from(io::ErrorKind::WriteZero)),
             Ok(n) => Ok(n),
             Err(Errno::INTR) => continue,

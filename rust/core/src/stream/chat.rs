@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::delta::{extend_list, merge_delta};
-use super::parse::{Strictness, parse};
+use super::parse::is_object;
 use super::text::Text;
 use super::value::{Object, Value};
 
@@ -147,13 +147,14 @@ impl Choice {
                         match value {
                             Value::Null => {}
                             Value::Array(tokens) => held.extend_written(&tokens),
+                            Value::RawList(tokens) => held.extend_raw(tokens),
                             other => *held = other,
                         }
                     }
                 }
                 (b"text", Value::String(text)) => {
                     said |= !text.is_empty();
-                    self.members.append("text", &text);
+                    self.members.append("text", text);
                 }
                 (key, Value::Array(items)) => {
                     extend_list(self.members.entry(key, Value::Null), items);
@@ -274,7 +275,7 @@ fn content(held: &mut Value, value: Value) {
     match (&mut *held, value) {
         (_, Value::Null) => {}
         (Value::Null, value) => *held = value,
-        (Value::String(held), Value::String(text)) => held.push(&text),
+        (Value::String(held), Value::String(text)) => held.push(text),
         (Value::Array(parts), Value::String(text)) => {
             if !text.is_empty() {
                 add_part(parts, text_part(text));
@@ -324,7 +325,7 @@ fn add_part(parts: &mut Vec<Value>, part: Value) {
         && text(last).is_some()
         && let Some(last) = last.as_object_mut()
     {
-        last.append("text", &more);
+        last.append("text", more);
     } else {
         parts.push(part);
     }
@@ -347,10 +348,10 @@ impl Reasoning {
         self.under_content |= content.is_some();
         match (content, plain) {
             (Some(content), Some(plain)) if content != plain => {
-                self.text.push(&content);
-                self.other.push(&plain);
+                self.text.push(content);
+                self.other.push(plain);
             }
-            (Some(text), _) | (None, Some(text)) => self.text.push(&text),
+            (Some(text), _) | (None, Some(text)) => self.text.push(text),
             (None, None) => {}
         }
     }
@@ -384,7 +385,7 @@ impl Calls {
         let id = entry
             .text("id")
             .filter(|id| !id.is_empty())
-            .map(|id| id.as_bytes().to_vec());
+            .map(|id| id.bytes().into_owned());
         let index = entry.int("index");
         entry.remove("index");
         let Self(calls, by_id, by_index) = self;
@@ -456,13 +457,7 @@ fn is_whole(call: &Object) -> bool {
         .and_then(|function| function.get("arguments"))
     {
         Some(Value::Object(_)) => true,
-        Some(Value::String(text)) => {
-            text.as_bytes().trim_ascii_end().ends_with(b"}")
-                && matches!(
-                    parse(text.as_bytes(), Strictness::Arguments),
-                    Some(Value::Object(_))
-                )
-        }
+        Some(Value::String(text)) => text.last_byte() == Some(b'}') && is_object(text),
         _ => false,
     }
 }
@@ -473,7 +468,7 @@ fn function(held: &mut Object, part: Object) {
         match (key.as_bytes(), value) {
             (b"name", Value::String(name)) => {
                 if held.text("name") != Some(&name) {
-                    held.append("name", &name);
+                    held.append("name", name);
                 }
             }
             (key, value) => merge_delta(held, key, value),

@@ -21,7 +21,7 @@ pub(super) fn merge_delta(held: &mut Object, key: &[u8], value: Value) {
     let held = held.entry(key, Value::Null);
     match (held, value) {
         (_, Value::Null) => {}
-        (Value::String(held), Value::String(text)) if !NAMES.contains(&key) => held.push(&text),
+        (Value::String(held), Value::String(text)) if !NAMES.contains(&key) => held.push(text),
         (Value::Object(held), Value::Object(new)) => {
             for (key, value) in new {
                 merge_delta(held, key.as_bytes(), value);
@@ -33,6 +33,9 @@ pub(super) fn merge_delta(held: &mut Object, key: &[u8], value: Value) {
             } else {
                 extend_list(held, items);
             }
+        }
+        (held @ (Value::Array(_) | Value::RawList(_)), Value::RawList(items)) => {
+            held.extend_raw(items);
         }
         (held, value) => {
             if value.says_something() || held.is_null() {

@@ -119,20 +119,22 @@ impl Item {
         self.touched = true;
         match rule.place {
             Place::Member(member) => {
-                let said = piece(&event, member, rule.step);
-                apply(&mut self.value, member, said.as_ref(), rule.step);
+                let text = piece(&mut event, member, rule.step);
+                let said = says(text.as_ref());
+                apply(&mut self.value, member, text, rule.step);
                 if let Some(name) = event.remove("name")
                     && !self.value.has("name")
                 {
                     self.value.set("name", name);
                 }
-                said.is_some_and(|text| !text.is_empty())
+                said
             }
             Place::Operation(member) => {
-                let said = piece(&event, member, rule.step);
+                let text = piece(&mut event, member, rule.step);
+                let said = says(text.as_ref());
                 let operation = self.value.entry(b"operation", Value::Null).make_object();
-                apply(operation, member, said.as_ref(), rule.step);
-                said.is_some_and(|text| !text.is_empty())
+                apply(operation, member, text, rule.step);
+                said
             }
             Place::Entry {
                 list,
@@ -140,19 +142,27 @@ impl Item {
                 kind,
                 member,
             } => {
-                let said = piece(&event, member, rule.step);
+                let text = piece(&mut event, member, rule.step);
+                let said = says(text.as_ref());
                 let entry = self.entry(list, event.int(index)).make_object();
                 if !entry.has("type") {
                     entry.set("type", Value::string(kind));
                 }
-                apply(entry, member, said.as_ref(), rule.step);
-                if let Some(Value::Array(tokens)) = event.get("logprobs")
-                    && !tokens.is_empty()
-                    && (rule.step == Step::Delta || !entry.has("logprobs"))
-                {
-                    entry.entry(b"logprobs", Value::Null).extend_written(tokens);
+                apply(entry, member, text, rule.step);
+                if rule.step == Step::Delta || !entry.has("logprobs") {
+                    match event.remove("logprobs") {
+                        Some(Value::RawList(tokens)) => {
+                            entry.entry(b"logprobs", Value::Null).extend_raw(tokens);
+                        }
+                        Some(Value::Array(tokens)) if !tokens.is_empty() => {
+                            entry
+                                .entry(b"logprobs", Value::Null)
+                                .extend_written(&tokens);
+                        }
+                        _ => {}
+                    }
                 }
-                said.is_some_and(|text| !text.is_empty())
+                said
             }
             Place::Part { list, index } => {
                 let Some(Value::Object(part)) = event.remove("part") else {
@@ -186,22 +196,23 @@ impl Item {
                 false
             }
             Place::Command => {
-                let said = piece(&event, "command", rule.step);
+                let text = piece(&mut event, "command", rule.step);
+                let said = says(text.as_ref());
                 let command = self.entry("commands", event.int("command_index"));
-                match (command, said.as_ref(), rule.step) {
+                match (command, text, rule.step) {
                     (Value::String(held), Some(text), Step::Delta) => held.push(text),
-                    (command, Some(text), _) => *command = Value::String(text.clone()),
+                    (command, Some(text), _) => *command = Value::String(text),
                     (_, None, _) => {}
                 }
-                said.is_some_and(|text| !text.is_empty())
+                said
             }
             Place::CommandOutput => {
                 let output = self.entry("output", event.int("command_index"));
                 match (event.remove("delta"), event.remove("output")) {
-                    (Some(Value::Object(delta)), _) => {
+                    (Some(Value::Object(mut delta)), _) => {
                         let output = output.make_object();
                         for stream in ["stdout", "stderr"] {
-                            if let Some(text) = delta.text(stream) {
+                            if let Some(text) = delta.take_text(stream) {
                                 output.append(stream, text);
                             }
                         }
@@ -288,22 +299,27 @@ impl Item {
 }
 
 /// The text that an event brings: its `delta` (or that one's `text`), or the whole member.
-fn piece(event: &Object, member: &str, step: Step) -> Option<Text> {
-    let text = match step {
-        Step::Delta => event
-            .text("delta")
-            .or_else(|| event.object("delta").and_then(|delta| delta.text("text"))),
-        Step::Whole => event.text(member).or_else(|| event.text("text")),
-    };
-    text.cloned()
+fn piece(event: &mut Object, member: &str, step: Step) -> Option<Text> {
+    match step {
+        Step::Delta => match event.get_mut("delta") {
+            Some(Value::String(text)) => Some(std::mem::take(text)),
+            Some(Value::Object(delta)) => delta.take_text("text"),
+            _ => None,
+        },
+        Step::Whole => event.take_text(member).or_else(|| event.take_text("text")),
+    }
+}
+
+fn says(text: Option<&Text>) -> bool {
+    text.is_some_and(|text| !text.is_empty())
 }
 
 /// A delta goes on; a whole text stands for the deltas, unless it says less.
-fn apply(held: &mut Object, member: &str, text: Option<&Text>, step: Step) {
+fn apply(held: &mut Object, member: &str, text: Option<Text>, step: Step) {
     let Some(text) = text else { return };
     if step == Step::Delta {
         held.append(member, text);
     } else if !text.is_empty() || !held.has(member) {
-        held.set(member, Value::String(text.clone()));
+        held.set(member, Value::String(text));
     }
 }

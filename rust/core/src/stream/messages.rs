@@ -1,7 +1,7 @@
 //! Messages events into the message they add up to (contract, section 14).
 
 use super::delta::merge_delta;
-use super::parse::{Strictness, parse};
+use super::parse::parse_arguments;
 use super::text::Text;
 use super::value::{Object, Value};
 use super::{Said, carries_content};
@@ -248,14 +248,14 @@ impl Messages {
         match piece {
             Some(("partial_json", text)) => {
                 said = !text.is_empty();
-                block.input.push(&text);
+                block.input.push(text);
             }
             // Repeated whole it is still one signature.
             Some(("signature", text)) if block.value.text("signature") == Some(&text) => {}
-            Some(("signature", text)) => block.value.append("signature", &text),
+            Some(("signature", text)) => block.value.append("signature", text),
             Some((member, text)) => {
                 said = !text.is_empty();
-                block.value.append(member, &text);
+                block.value.append(member, text);
             }
             None => {}
         }
@@ -309,21 +309,16 @@ impl Block {
         let Self {
             mut value, input, ..
         } = self;
-        if input.as_bytes().trim_ascii().is_empty() {
+        if input.is_blank() {
             if value.str("type").is_some_and(has_input) && !value.has("input") {
                 value.set("input", Value::Object(Object::default()));
             }
         } else {
             // JSON that is cut off or broken stays what it is: a text, said to be one.
-            let parsed = parse(input.as_bytes(), Strictness::Arguments);
-            let raw = || {
-                Value::Object(
-                    [("_raw", Value::String(input.clone()))]
-                        .into_iter()
-                        .collect(),
-                )
-            };
-            value.set("input", parsed.unwrap_or_else(raw));
+            let input = parse_arguments(input).unwrap_or_else(|text| {
+                Value::Object([("_raw", Value::String(text))].into_iter().collect())
+            });
+            value.set("input", input);
         }
         value
     }

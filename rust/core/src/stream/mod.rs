@@ -12,6 +12,7 @@ mod repair;
 mod repair_file;
 mod reported;
 mod responses;
+mod rope;
 mod rules;
 mod sse;
 mod text;
@@ -19,14 +20,17 @@ mod value;
 
 use chat::Chat;
 use messages::Messages;
+use parse::{glance, parse_event};
 use responses::Responses;
 
 pub use parse::{MAX_DEPTH, Strictness, parse};
 pub use repair::{Record, Verdict, repair_line};
 pub use repair_file::{Report, repair_file};
+pub(crate) use rope::Out;
+pub use rope::Rope;
 pub use sse::{Decoder, Event};
-pub use text::Text;
 pub(crate) use text::escape;
+pub use text::{Key, Text};
 pub use value::{Object, Value};
 
 /// Whether an event carried content, reasoning, a refusal or a tool call.
@@ -80,7 +84,7 @@ pub struct Progress {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Assembled {
     /// The response as compact strict JSON; `None` where nothing of one came.
-    pub response: Option<Vec<u8>>,
+    pub response: Option<Rope>,
     /// Why the call does not count as clean (contract, sections 3 and 14).
     pub error_category: Option<&'static str>,
 }
@@ -164,7 +168,7 @@ impl Assembler {
         let mut said = false;
         let mut terminal = None;
         decoder.feed(chunk, |event, start| {
-            let effect = state.event(&event);
+            let effect = state.event(event);
             said |= effect.said;
             if effect.terminal {
                 terminal.get_or_insert(start);
@@ -177,7 +181,7 @@ impl Assembler {
             && let Some((event, start)) = decoder.first_line()
             && may_be_terminal(event)
         {
-            terminal = is_terminal_event(event).then_some(start);
+            terminal = ending_of(event).0.then_some(start);
         }
         let progress = Progress {
             first_token: said && !*said_before,
@@ -191,12 +195,24 @@ impl Assembler {
         progress
     }
 
+    /// What is left where the body may be kept no more: its error category, if it has ended,
+    /// else what still finds its end.
+    pub(crate) fn give_up(self) -> Result<Option<&'static str>, Box<Decoder>> {
+        if self.terminal {
+            Ok(self.finish(None).error_category)
+        } else {
+            let mut decoder = self.decoder;
+            decoder.keep_beginnings();
+            Err(Box::new(decoder))
+        }
+    }
+
     /// Ends the body. `status_code` is the HTTP status, where there was one.
     #[must_use]
     pub fn finish(mut self, status_code: Option<i64>) -> Assembled {
         let state = &mut self.state;
         self.decoder.finish(|event, _| {
-            state.event(&event);
+            state.event(event);
         });
         self.state.finish(status_code)
     }
@@ -209,7 +225,7 @@ struct Effect {
 }
 
 impl State {
-    fn event(&mut self, event: &Event) -> Effect {
+    fn event(&mut self, event: Event) -> Effect {
         if is_done_mark(&event.data) {
             match &mut self.body {
                 Body::Chat(chat) => chat.done(),
@@ -222,11 +238,13 @@ impl State {
                 terminal: true,
             };
         }
-        if let Some(value) = parse(&event.data, Strictness::Event) {
-            return self.value(&event.name, value);
-        }
-        if event.name == b"error" {
-            let text = Value::String(Text::from(&*event.data));
+        let Event { name, data } = event;
+        let data = match parse_event(data) {
+            Ok(value) => return self.value(&name, value),
+            Err(data) => data.into_vec(),
+        };
+        if name == b"error" {
+            let text = Value::String(Text::from(&*data));
             self.error(&[("message", text)].into_iter().collect());
             return Effect {
                 said: false,
@@ -235,16 +253,18 @@ impl State {
         }
         // Servers that forget the blank line between events: each data line is one.
         let mut effect = Effect::default();
-        let mut lines = event.data.split(|&byte| byte == b'\n').peekable();
+        let mut lines = data.split(|&byte| byte == b'\n').peekable();
         let first = lines.next();
         if lines.peek().is_none() {
             self.unreadable = true;
             return effect;
         }
         for line in first.into_iter().chain(lines) {
-            let part = self.event(&Event {
-                name: event.name.clone(),
-                data: line.to_vec(),
+            let mut data = Rope::default();
+            data.push(line);
+            let part = self.event(Event {
+                name: name.clone(),
+                data,
             });
             effect.said |= part.said;
             effect.terminal |= part.terminal;
@@ -345,7 +365,7 @@ impl State {
             _ => None,
         };
         Assembled {
-            response: response.map(|response| Value::Object(response).to_json()),
+            response: response.map(|response| Value::Object(response).into_json()),
             error_category,
         }
     }
@@ -364,8 +384,8 @@ pub(crate) fn category_of_status(status: i64) -> Option<&'static str> {
     }
 }
 
-fn is_done_mark(data: &[u8]) -> bool {
-    let data = data.trim_ascii();
+fn is_done_mark(data: &Rope) -> bool {
+    let data = data.first().trim_ascii_start();
     data.strip_prefix(b"\"")
         .unwrap_or(data)
         .starts_with(b"[DONE]")
@@ -410,23 +430,32 @@ fn may_be_terminal(event: &Event) -> bool {
         b"response.failed",
         b"response.cancel",
     ];
-    let finds = |needle: &[u8]| memchr::memmem::find(&event.data, needle).is_some();
-    is_done_mark(&event.data)
+    let finds = |needle: &[u8]| memchr::memmem::find(event.data.first(), needle).is_some();
+    event.data.is_long()
+        || is_done_mark(&event.data)
         || event.name == b"error"
         || std::str::from_utf8(&event.name).is_ok_and(is_terminal)
         || ENDS.iter().any(|end| finds(end))
 }
 
-/// Whether an event ends a stream.
-pub(crate) fn is_terminal_event(event: &Event) -> bool {
+/// Whether an event ends a stream, and with which error category. The data's end may be
+/// missing.
+pub(crate) fn ending_of(event: &Event) -> (bool, Option<&'static str>) {
     if is_done_mark(&event.data) {
-        return true;
+        return (true, None);
     }
-    let Some(Value::Object(object)) = parse(&event.data, Strictness::Event) else {
-        return event.name == b"error";
-    };
+    let object = glance(&event.data, &["type", "error", "object", "choices"]);
     let kind = kind_of(&event.name, &object);
-    is_terminal(kind) || is_error(&event.name, kind, &object)
+    if is_error(&event.name, kind, &object) {
+        return (true, Some("upstream_error"));
+    }
+    let category = match kind {
+        "response.incomplete" => Some("incomplete"),
+        "response.failed" => Some("upstream_error"),
+        "response.cancelled" | "response.canceled" => Some("cancelled"),
+        _ => None,
+    };
+    (is_terminal(kind), category)
 }
 
 /// Whether an event of a type we do not know says more than what it is about.

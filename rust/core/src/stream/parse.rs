@@ -1,6 +1,7 @@
 //! JSON text into a [`Value`], at two strictnesses.
 
-use super::text::Text;
+use super::rope::Rope;
+use super::text::{Key, Text};
 use super::value::{Object, Value};
 
 /// Deeper nesting than this does not parse: a record wraps a response in a few levels
@@ -24,47 +25,226 @@ pub enum Strictness {
 /// Parses a whole text; `None` where it is not JSON or too deep.
 #[must_use]
 pub fn parse(json: &[u8], strictness: Strictness) -> Option<Value> {
-    let mut parser = Parser::new(json, strictness);
-    let value = parser.value(0)?;
-    parser.at_end().then_some(value)
+    Parser::new(Lent::new(json), strictness).whole()
 }
 
-/// A position in a JSON text.
-pub(crate) struct Parser<'a> {
-    json: &'a [u8],
-    at: usize,
-    strictness: Strictness,
+/// Parses an event's data. The lists of log-probabilities come out written: as trees they
+/// would take several times their text.
+///
+/// A long text is let go as it is read, so that it is not held beside what it says. Where
+/// it does not parse it is given back.
+pub(super) fn parse_event(json: Rope) -> Result<Value, Rope> {
+    if json.is_long() {
+        if !is_json(&json) {
+            return Err(json);
+        }
+        let parsed = Parser::event(Given::new(json)).whole();
+        return Ok(parsed.unwrap_or_default());
+    }
+    let parsed = Parser::event(Lent::new(json.first())).whole();
+    parsed.ok_or(json)
 }
 
-impl<'a> Parser<'a> {
-    pub(crate) fn new(json: &'a [u8], strictness: Strictness) -> Self {
+/// Parses what a model wrote as arguments; what does not parse is given back.
+pub(super) fn parse_arguments(text: Text) -> Result<Value, Text> {
+    let strictness = Strictness::Arguments;
+    if text.rope().is_long() {
+        if Parser::hollow(Lent::of(text.rope()), strictness)
+            .whole()
+            .is_none()
+        {
+            return Err(text);
+        }
+        let parsed = Parser::new(Given::new(text.into_rope()), strictness).whole();
+        return Ok(parsed.unwrap_or_default());
+    }
+    let parsed = Parser::new(Lent::of(text.rope()), strictness).whole();
+    parsed.ok_or(text)
+}
+
+/// Whether arguments are a whole JSON object.
+pub(super) fn is_object(arguments: &Text) -> bool {
+    let mut parser = Parser::hollow(Lent::of(arguments.rope()), Strictness::Arguments);
+    matches!(parser.value(0), Some(Value::Object(_))) && parser.at_end()
+}
+
+fn is_json(json: &Rope) -> bool {
+    Parser::hollow(Lent::of(json), Strictness::Event)
+        .whole()
+        .is_some()
+}
+
+/// The members of an object that `wanted` names; the others, and what follows the first
+/// fault, are left out.
+pub(super) fn glance(json: &Rope, wanted: &[&str]) -> Object {
+    let mut found = Object::default();
+    let mut parser = Parser::event(Lent::of(json));
+    parser.members(|parser, key| {
+        parser.hollow = !wanted.iter().any(|name| key == *name);
+        let value = parser.value(1);
+        if !std::mem::take(&mut parser.hollow) {
+            found.push(key, value?);
+        }
+        Some(())
+    });
+    found
+}
+
+/// Where JSON text comes from, piece by piece.
+pub(crate) trait Source {
+    /// The bytes at hand; none only at the end.
+    fn rest(&self) -> &[u8];
+    /// Goes on by so many of the bytes at hand.
+    fn advance(&mut self, count: usize);
+}
+
+/// Text that stays where it is.
+pub(crate) struct Lent<'a> {
+    now: &'a [u8],
+    later: Option<Box<dyn Iterator<Item = &'a [u8]> + 'a>>,
+}
+
+impl<'a> Lent<'a> {
+    pub(crate) fn new(json: &'a [u8]) -> Self {
         Self {
-            json,
-            at: 0,
-            strictness,
+            now: json,
+            later: None,
         }
     }
 
+    fn of(rope: &'a Rope) -> Self {
+        if !rope.is_long() {
+            return Self::new(rope.first());
+        }
+        let mut source = Self {
+            now: b"",
+            later: Some(Box::new(rope.pieces())),
+        };
+        source.advance(0);
+        source
+    }
+}
+
+impl Source for Lent<'_> {
+    fn rest(&self) -> &[u8] {
+        self.now
+    }
+
+    fn advance(&mut self, count: usize) {
+        self.now = &self.now[count..];
+        while self.now.is_empty()
+            && let Some(later) = &mut self.later
+        {
+            match later.next() {
+                Some(next) => self.now = next,
+                None => self.later = None,
+            }
+        }
+    }
+}
+
+/// Text that is let go as it is read.
+struct Given<I> {
+    now: Vec<u8>,
+    at: usize,
+    later: I,
+}
+
+impl Given<()> {
+    #[allow(clippy::new_ret_no_self)] // the iterator has no name
+    fn new(rope: Rope) -> Given<impl Iterator<Item = Vec<u8>>> {
+        let mut source = Given {
+            now: Vec::new(),
+            at: 0,
+            later: rope.into_pieces(),
+        };
+        source.advance(0);
+        source
+    }
+}
+
+impl<I: Iterator<Item = Vec<u8>>> Source for Given<I> {
+    fn rest(&self) -> &[u8] {
+        &self.now[self.at..]
+    }
+
+    fn advance(&mut self, count: usize) {
+        self.at += count;
+        if self.at == self.now.len()
+            && let Some(next) = self.later.next()
+        {
+            self.now = next;
+            self.at = 0;
+        }
+    }
+}
+
+/// A position in a JSON text.
+pub(crate) struct Parser<S> {
+    source: S,
+    strictness: Strictness,
+    /// Checks only: strings and containers come out empty.
+    hollow: bool,
+    /// Whether lists of log-probabilities are written at once.
+    writes: bool,
+    /// Within log-probabilities.
+    written: bool,
+}
+
+impl<S: Source> Parser<S> {
+    pub(crate) fn new(source: S, strictness: Strictness) -> Self {
+        Self {
+            source,
+            strictness,
+            hollow: false,
+            writes: false,
+            written: false,
+        }
+    }
+
+    fn event(source: S) -> Self {
+        Self {
+            writes: true,
+            ..Self::new(source, Strictness::Event)
+        }
+    }
+
+    fn hollow(source: S, strictness: Strictness) -> Self {
+        Self {
+            hollow: true,
+            ..Self::new(source, strictness)
+        }
+    }
+
+    fn whole(mut self) -> Option<Value> {
+        let value = self.value(0)?;
+        self.at_end().then_some(value)
+    }
+
     fn peek(&self) -> Option<u8> {
-        self.json.get(self.at).copied()
+        self.source.rest().first().copied()
     }
 
     fn blanks(&mut self) {
         while let Some(b' ' | b'\t' | b'\n' | b'\r') = self.peek() {
-            self.at += 1;
+            self.source.advance(1);
         }
     }
 
     /// Whether nothing but blanks is left.
     pub(crate) fn at_end(&mut self) -> bool {
         self.blanks();
-        self.at == self.json.len()
+        self.peek().is_none()
     }
 
     fn take(&mut self, expected: &[u8]) -> Option<()> {
-        self.json[self.at..]
-            .starts_with(expected)
-            .then(|| self.at += expected.len())
+        for &byte in expected {
+            if self.peek()? != byte {
+                return None;
+            }
+            self.source.advance(1);
+        }
+        Some(())
     }
 
     pub(crate) fn value(&mut self, depth: usize) -> Option<Value> {
@@ -84,8 +264,13 @@ impl<'a> Parser<'a> {
     fn object(&mut self, depth: usize) -> Option<Value> {
         let mut object = Object::default();
         self.members(|parser, key| {
+            let outside = parser.written;
+            parser.written |= parser.writes && key == "logprobs";
             let value = parser.value(depth)?;
-            object.push(key, value);
+            parser.written = outside;
+            if !parser.hollow {
+                object.push(key, value);
+            }
             Some(())
         })?;
         Some(Value::Object(object))
@@ -94,13 +279,13 @@ impl<'a> Parser<'a> {
     /// Walks an object; `member` is called with each key, the parser standing at its value.
     pub(crate) fn members(
         &mut self,
-        mut member: impl FnMut(&mut Self, Text) -> Option<()>,
+        mut member: impl FnMut(&mut Self, Key) -> Option<()>,
     ) -> Option<()> {
         self.blanks();
         self.take(b"{")?;
         self.blanks();
         if self.peek()? == b'}' {
-            self.at += 1;
+            self.source.advance(1);
             return Some(());
         }
         loop {
@@ -109,12 +294,12 @@ impl<'a> Parser<'a> {
             self.blanks();
             self.take(b":")?;
             self.blanks();
-            member(self, key)?;
+            member(self, key.into())?;
             self.blanks();
             match self.peek()? {
-                b',' => self.at += 1,
+                b',' => self.source.advance(1),
                 b'}' => {
-                    self.at += 1;
+                    self.source.advance(1);
                     return Some(());
                 }
                 _ => return None,
@@ -123,103 +308,113 @@ impl<'a> Parser<'a> {
     }
 
     fn array(&mut self, depth: usize) -> Option<Value> {
-        self.at += 1;
-        let mut items = Vec::new();
+        self.source.advance(1);
         self.blanks();
         if self.peek()? == b']' {
-            self.at += 1;
-            return Some(Value::Array(items));
+            self.source.advance(1);
+            return Some(Value::Array(Vec::new()));
         }
+        let mut items = Vec::new();
+        let mut list = Rope::default();
         loop {
-            items.push(self.value(depth)?);
+            let item = self.value(depth)?;
+            if self.written && !self.hollow {
+                if !list.is_empty() {
+                    list.push(b",");
+                }
+                item.write(&mut list);
+            } else if !self.hollow {
+                items.push(item);
+            }
             self.blanks();
             match self.peek()? {
-                b',' => self.at += 1,
+                b',' => self.source.advance(1),
                 b']' => {
-                    self.at += 1;
-                    return Some(Value::Array(items));
+                    self.source.advance(1);
+                    break;
                 }
                 _ => return None,
             }
         }
-    }
-
-    fn digits(&mut self) -> Option<usize> {
-        let start = self.at;
-        while let Some(b'0'..=b'9') = self.peek() {
-            self.at += 1;
-        }
-        let count = self.at - start;
-        (count > 0).then_some(count)
+        Some(if list.is_empty() {
+            Value::Array(items)
+        } else {
+            list.shrink();
+            Value::RawList(list)
+        })
     }
 
     fn number(&mut self) -> Option<Value> {
-        let start = self.at;
-        if self.peek() == Some(b'-') {
-            self.at += 1;
-        }
-        if let Some(b'N' | b'I') = self.peek() {
-            let not_finite = (self.at == start && self.take(b"NaN").is_some())
-                || self.take(b"Infinity").is_some();
-            return (not_finite && self.strictness == Strictness::Event).then_some(Value::Null);
-        }
-        let leading_zero = self.peek()? == b'0';
-        let whole = self.digits()?;
-        if leading_zero && whole > 1 {
-            return None;
-        }
-        let mut integer = true;
-        if self.peek() == Some(b'.') {
-            self.at += 1;
-            self.digits()?;
-            integer = false;
-        }
-        if let Some(b'e' | b'E') = self.peek() {
-            self.at += 1;
-            if let Some(b'+' | b'-') = self.peek() {
-                self.at += 1;
+        let in_number = |byte: &u8| matches!(byte, b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E');
+        let rest = self.source.rest();
+        if let Some(end) = rest.iter().position(|byte| !in_number(byte)) {
+            if !matches!(&rest[..end], b"" | b"-") {
+                let value = number(&rest[..end], self.strictness);
+                self.source.advance(end);
+                return value;
             }
-            self.digits()?;
-            integer = false;
-        }
-        let digits = std::str::from_utf8(&self.json[start..self.at]).ok()?;
-        let readable = if integer {
-            whole <= MAX_DIGITS
         } else {
-            digits.parse::<f64>().is_ok_and(f64::is_finite)
-        };
-        if readable {
-            Some(Value::Number(digits.into()))
-        } else {
-            (self.strictness == Strictness::Event).then_some(Value::Null)
+            // It goes on in the next piece, or ends the text.
+            let mut digits = Vec::new();
+            while let Some(byte) = self.peek().filter(in_number) {
+                digits.push(byte);
+                self.source.advance(1);
+            }
+            if digits != b"-" {
+                return number(&digits, self.strictness);
+            }
         }
+        let negative = self.peek() == Some(b'-');
+        if negative {
+            self.source.advance(1);
+        }
+        match self.peek()? {
+            b'N' if !negative => self.take(b"NaN")?,
+            b'I' => self.take(b"Infinity")?,
+            _ => return None,
+        }
+        (self.strictness == Strictness::Event).then_some(Value::Null)
     }
 
     fn string(&mut self) -> Option<Text> {
         if self.peek()? != b'"' {
             return None;
         }
-        self.at += 1;
+        self.source.advance(1);
         let mut text = Text::default();
         loop {
-            let rest = &self.json[self.at..];
+            let rest = self.source.rest();
+            if rest.is_empty() {
+                return None;
+            }
             let plain = rest
                 .iter()
-                .position(|&byte| byte == b'"' || byte == b'\\' || byte < 0x20)?;
-            text.push_bytes(&rest[..plain]);
-            self.at += plain + 1;
-            match rest[plain] {
-                b'"' => return Some(text),
-                b'\\' => self.escape(&mut text)?,
-                control if self.strictness == Strictness::Event => text.push_byte(control),
-                _ => return None,
+                .position(|&byte| byte == b'"' || byte == b'\\' || byte < 0x20);
+            let end = plain.unwrap_or(rest.len());
+            if !self.hollow {
+                text.push_bytes(&rest[..end]);
+            }
+            let stop = plain.map(|at| rest[at]);
+            self.source.advance(end + usize::from(stop.is_some()));
+            match stop {
+                None => {}
+                Some(b'"') => return Some(text),
+                Some(b'\\') => self.escape(&mut text)?,
+                Some(_) if self.strictness == Strictness::Event && self.hollow => {}
+                Some(control) if self.strictness == Strictness::Event => text.push_byte(control),
+                Some(_) => return None,
             }
         }
     }
 
+    fn next(&mut self) -> Option<u8> {
+        let byte = self.peek()?;
+        self.source.advance(1);
+        Some(byte)
+    }
+
     fn escape(&mut self, text: &mut Text) -> Option<()> {
-        let escape = self.peek()?;
-        self.at += 1;
+        let escape = self.next()?;
         let byte = match escape {
             b'"' | b'\\' | b'/' => escape,
             b'b' => 0x08,
@@ -228,19 +423,68 @@ impl<'a> Parser<'a> {
             b'r' => b'\r',
             b't' => b'\t',
             b'u' => {
-                let digits = self.json.get(self.at..self.at + 4)?;
                 let mut code = 0;
-                for &digit in digits {
-                    code = code * 16 + char::from(digit).to_digit(16)?;
+                for _ in 0..4 {
+                    code = code * 16 + char::from(self.next()?).to_digit(16)?;
                 }
-                self.at += 4;
-                text.push_code_point(code);
+                if !self.hollow {
+                    text.push_code_point(code);
+                }
                 return Some(());
             }
             _ => return None,
         };
-        text.push_byte(byte);
+        if !self.hollow {
+            text.push_byte(byte);
+        }
         Some(())
+    }
+}
+
+/// A number's value: null where no reader could take it.
+fn number(digits: &[u8], strictness: Strictness) -> Option<Value> {
+    let count = |digits: &[u8]| {
+        digits
+            .iter()
+            .take_while(|byte| byte.is_ascii_digit())
+            .count()
+    };
+    let whole_part = digits.strip_prefix(b"-").unwrap_or(digits);
+    let whole = count(whole_part);
+    if whole == 0 || (whole > 1 && whole_part[0] == b'0') {
+        return None;
+    }
+    let mut rest = &whole_part[whole..];
+    let integer = rest.is_empty();
+    if let Some(fraction) = rest.strip_prefix(b".") {
+        let places = count(fraction);
+        if places == 0 {
+            return None;
+        }
+        rest = &fraction[places..];
+    }
+    if let [b'e' | b'E', exponent @ ..] = rest {
+        let signed = matches!(exponent, [b'+' | b'-', ..]);
+        let exponent = &exponent[usize::from(signed)..];
+        let places = count(exponent);
+        if places == 0 {
+            return None;
+        }
+        rest = &exponent[places..];
+    }
+    if !rest.is_empty() {
+        return None;
+    }
+    let digits = std::str::from_utf8(digits).ok()?;
+    let readable = if integer {
+        whole <= MAX_DIGITS
+    } else {
+        digits.parse::<f64>().is_ok_and(f64::is_finite)
+    };
+    if readable {
+        Some(Value::Number(digits.into()))
+    } else {
+        (strictness == Strictness::Event).then_some(Value::Null)
     }
 }
 
@@ -362,5 +606,34 @@ mod tests {
                 prop_assert!(json.contains("\\u"), "{} {:?}", json, ours);
             }
         }
+    }
+
+    #[test]
+    fn pieces_parse_like_the_whole() {
+        let json = br#" {"a":[1,-2.5e+3,true,null,NaN,-Infinity,"x\\\u00e9\ud83d\ude00y"],"logprobs":{"content":[{"token":"t","logprob":-0.5},1]},"b":{"c":"d"}} "#;
+        let whole = parse_event(Rope::from(json.to_vec())).unwrap();
+        let written = String::from_utf8(whole.to_json()).unwrap();
+        assert!(
+            written.contains("[1,-2.5e+3,true,null,null,null,"),
+            "{written}"
+        );
+        for cut in 0..=json.len() {
+            for second in [cut, (cut + 1).min(json.len()), (cut + 3).min(json.len())] {
+                let mut rope = Rope::default();
+                for piece in [&json[..cut], &json[cut..second], &json[second..]] {
+                    rope.push(piece);
+                    rope.begin_piece();
+                }
+                assert!(glance(&rope, &["b"]).object("b").is_some());
+                let parsed = parse_event(rope).unwrap();
+                assert_eq!(parsed.to_json(), whole.to_json(), "cut at {cut}");
+            }
+        }
+        let mut rope = Rope::default();
+        for piece in [&b"{\"a\":1,"[..], b"\"b\":}"] {
+            rope.push(piece);
+            rope.begin_piece();
+        }
+        assert_eq!(parse_event(rope.clone()), Err(rope), "given back");
     }
 }

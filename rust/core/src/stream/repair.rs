@@ -3,7 +3,7 @@
 
 use super::parse::{Strictness, parse};
 use super::value::Value;
-use super::{Assembled, Dialect, assemble};
+use super::{Assembled, Dialect, Rope, assemble};
 use crate::json::{Raw, Scanner, check_utf8, skip_blanks};
 
 /// What became of one record.
@@ -90,7 +90,7 @@ fn repair_record(record: Raw<'_>) -> (Verdict, Option<Vec<u8>>) {
         response,
         error_category,
     } = reread(record, &raw, status);
-    let Some(response) = response else {
+    let Some(response) = response.map(Rope::into_vec) else {
         let verdict = if held.is_some() {
             Verdict::Good
         } else {
@@ -122,7 +122,7 @@ fn reread(record: Raw<'_>, raw: &str, status: Option<i64>) -> Assembled {
     if raw.trim_start().starts_with('{') {
         let response = parse(raw.as_bytes(), Strictness::Event)
             .filter(|body| body.as_object().is_some())
-            .map(|body| body.to_json());
+            .map(Value::into_json);
         return Assembled {
             response,
             error_category: None,
@@ -191,7 +191,7 @@ fn is_within(less: &Value, more: &Value, usage: bool) -> bool {
         return true;
     }
     match (less, more) {
-        (Value::String(less), Value::String(more)) => more.as_bytes().starts_with(less.as_bytes()),
+        (Value::String(less), Value::String(more)) => more.bytes().starts_with(&less.bytes()),
         (Value::Object(less), Value::Object(more)) => less.iter().all(|(key, value)| {
             let theirs = std::str::from_utf8(key.as_bytes())
                 .ok()

@@ -1,5 +1,6 @@
 //! How reported items find their place in a terminal event's output.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
 use super::items::Item;
@@ -183,11 +184,12 @@ fn same_content(item: &Item, candidate: &Object) -> bool {
     common > 0
 }
 
-fn thawed(value: &Value) -> Value {
+fn thawed(value: &Value) -> Cow<'_, Value> {
+    let parsed = |json: &[u8]| Cow::Owned(parse(json, Strictness::Event).unwrap_or_default());
     match value {
-        Value::Raw(json) => parse(json, Strictness::Event).unwrap_or(Value::Null),
-        Value::RawList(_) => parse(&value.to_json(), Strictness::Event).unwrap_or(Value::Null),
-        other => other.clone(),
+        Value::Raw(json) => parsed(&json.contiguous()),
+        Value::RawList(_) => parsed(&value.to_json()),
+        other => Cow::Borrowed(other),
     }
 }
 

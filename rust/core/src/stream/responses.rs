@@ -59,11 +59,12 @@ impl Responses {
                 } else {
                     "transcript"
                 };
-                let Some(delta) = event.text("delta") else {
+                let Some(delta) = event.take_text("delta") else {
                     return false;
                 };
+                let said = !delta.is_empty();
                 self.audio.append(key, delta);
-                !delta.is_empty()
+                said
             }
             "response.audio.done" | "response.audio.transcript.done" | "keepalive" | "ping" => {
                 false

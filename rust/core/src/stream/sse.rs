@@ -8,13 +8,15 @@
 
 use memchr::memchr2;
 
+use super::rope::{PIECE, Rope};
+
 /// An event's `event` and `data` fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Event {
     /// The `event` field, empty where there was none.
     pub name: Vec<u8>,
     /// The `data` lines, joined with newlines.
-    pub data: Vec<u8>,
+    pub data: Rope,
 }
 
 /// The parser's state between two chunks.
@@ -22,7 +24,11 @@ pub struct Event {
 #[allow(clippy::struct_excessive_bools)] // independent facts, not states
 pub struct Decoder {
     /// The beginning of a line whose end has not come yet.
-    line: Vec<u8>,
+    line: Rope,
+    /// How long it is; less of it may be kept.
+    line_len: u64,
+    /// Of every line and event only the beginning is kept.
+    beginnings: bool,
     /// The last byte was a CR that ended a line; a LF right after it belongs to it.
     after_cr: bool,
     /// The first bytes of the body have been looked at for a byte order mark.
@@ -37,12 +43,19 @@ pub struct Decoder {
     consumed: u64,
 }
 
-/// From this size on a line's buffer is not kept for the lines after it.
-const HUGE: usize = 64 * 1024;
-
 const BOM: &[u8] = b"\xEF\xBB\xBF";
 
 impl Decoder {
+    /// From now on only the beginning of every line and event is kept.
+    pub(crate) fn keep_beginnings(&mut self) {
+        self.beginnings = true;
+        for held in [&mut self.line, &mut self.event.data] {
+            if held.is_long() {
+                *held = held.first().to_vec().into();
+            }
+        }
+    }
+
     /// Takes the next chunk; `dispatch` gets each event that it completes, and the offset
     /// in the body of the event's first byte.
     pub fn feed(&mut self, chunk: &[u8], mut dispatch: impl FnMut(Event, u64)) {
@@ -58,31 +71,25 @@ impl Decoder {
                     continue;
                 }
             }
-            let start = offset - self.line.len() as u64;
+            let start = offset - self.line_len;
             let Some(end) = memchr2(b'\r', b'\n', rest) else {
-                self.line.extend_from_slice(rest);
+                self.line_len += rest.len() as u64;
+                keep(&mut self.line, rest, self.beginnings);
                 break;
             };
             self.after_cr = rest[end] == b'\r';
-            if self.line.is_empty() {
+            if self.line_len == 0 {
                 self.end_line(&rest[..end], start, &mut dispatch);
             } else {
                 let mut line = std::mem::take(&mut self.line);
-                line.extend_from_slice(&rest[..end]);
-                if line.len() > HUGE && line.starts_with(b"data:") && !self.has_data {
-                    // A huge line becomes the data as it is, not a second copy.
-                    self.event_start.get_or_insert(start);
-                    self.has_data = true;
-                    self.fresh = true;
-                    self.past_bom = true;
-                    line.drain(..if line[5] == b' ' { 6 } else { 5 });
-                    self.event.data = line;
+                keep(&mut line, &rest[..end], self.beginnings);
+                self.line_len = 0;
+                if line.is_long() {
+                    self.end_long_line(line, start);
                 } else {
-                    self.end_line(&line, start, &mut dispatch);
+                    self.end_line(line.first(), start, &mut dispatch);
                     line.clear();
-                    if line.capacity() <= HUGE {
-                        self.line = line;
-                    }
+                    self.line = line;
                 }
             }
             rest = &rest[end + 1..];
@@ -93,9 +100,11 @@ impl Decoder {
     /// Ends the body: the event that no blank line ended, where it has data.
     pub fn finish(&mut self, mut dispatch: impl FnMut(Event, u64)) {
         let line = std::mem::take(&mut self.line);
-        let start = self.consumed - line.len() as u64;
-        if !line.is_empty() {
-            self.end_line(&line, start, &mut dispatch);
+        let start = self.consumed - std::mem::take(&mut self.line_len);
+        if line.is_long() {
+            self.end_long_line(line, start);
+        } else if !line.is_empty() {
+            self.end_line(line.first(), start, &mut dispatch);
         }
         self.end_event(&mut dispatch);
     }
@@ -126,12 +135,8 @@ impl Decoder {
         };
         match field {
             b"data" => {
-                if self.has_data {
-                    self.event.data.push(b'\n');
-                }
-                self.fresh = !self.has_data;
-                self.has_data = true;
-                self.event.data.extend_from_slice(value);
+                self.begin_data();
+                keep(&mut self.event.data, value, self.beginnings);
             }
             b"event" => {
                 self.event.name.clear();
@@ -139,6 +144,32 @@ impl Decoder {
             }
             _ => {}
         }
+    }
+
+    /// A line of several pieces: its data is moved, not copied.
+    fn end_long_line(&mut self, mut line: Rope, start: u64) {
+        let first = line.first();
+        let mut before = 0;
+        if !std::mem::replace(&mut self.past_bom, true) && first.starts_with(BOM) {
+            before = BOM.len();
+        }
+        self.event_start.get_or_insert(start);
+        let Some(value) = first[before..].strip_prefix(b"data:") else {
+            // A comment, or a name longer than any.
+            return;
+        };
+        before += b"data:".len() + usize::from(value.starts_with(b" "));
+        line.drop_front(before);
+        self.begin_data();
+        self.event.data.append(line);
+    }
+
+    fn begin_data(&mut self) {
+        if self.has_data && !(self.beginnings && self.event.data.len() >= PIECE) {
+            self.event.data.push(b"\n");
+        }
+        self.fresh = !self.has_data;
+        self.has_data = true;
     }
 
     fn end_event(&mut self, dispatch: &mut impl FnMut(Event, u64)) {
@@ -153,6 +184,11 @@ impl Decoder {
     }
 }
 
+fn keep(held: &mut Rope, bytes: &[u8], beginning: bool) {
+    let most = if beginning { held.room() } else { bytes.len() };
+    held.push(&bytes[..bytes.len().min(most)]);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -164,7 +200,7 @@ mod tests {
         let mut take = |event: Event, start| {
             out.push((
                 String::from_utf8_lossy(&event.name).into_owned(),
-                String::from_utf8_lossy(&event.data).into_owned(),
+                String::from_utf8_lossy(&event.data.contiguous()).into_owned(),
                 start,
             ));
         };
@@ -222,14 +258,15 @@ mod tests {
 
     #[test]
     fn a_huge_line_is_read_like_a_small_one() {
-        let text = "x".repeat(HUGE + 7);
+        let text = "x".repeat(PIECE + 7);
         for body in [
             format!("data: {text}\n\n"),
             format!("data:{text}\ndata: {text}\n\n"),
             format!("event: a\ndata: b\ndata:  {text}\r\n\r\n"),
+            format!("\u{feff}data: {text}\n:{text}\n{text}\nid: {text}\n\ndata: c\n\n"),
         ] {
             let whole = events(&[body.as_bytes()]);
-            for cut in [1, 7, 30, HUGE, body.len() - 3, body.len() - 1] {
+            for cut in [1, 7, 30, PIECE, body.len() - 3, body.len() - 1] {
                 let (one, other) = body.as_bytes().split_at(cut);
                 assert_eq!(events(&[one, other]), whole, "cut at {cut}");
             }

@@ -29,7 +29,9 @@ fn run(dialect: Dialect, body: &str) -> (Value, Option<&'static str>) {
         response,
         error_category,
     } = assemble(Some(dialect), body.as_bytes(), Some(200));
-    let response = response.map_or(Value::Null, |json| serde_json::from_slice(&json).unwrap());
+    let response = response.map_or(Value::Null, |json| {
+        serde_json::from_slice(&json.into_vec()).unwrap()
+    });
     (response, error_category)
 }
 

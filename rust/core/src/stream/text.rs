@@ -1,21 +1,39 @@
 //! Text that may be broken for a while: bytes in which half surrogates and cut
 //! characters wait for their other half.
 
-use std::borrow::Borrow;
+use std::borrow::Cow;
+
+use super::rope::{Out, Rope};
 
 /// A string under assembly.
 ///
 /// The bytes are WTF-8, generalised: a half surrogate is its three-byte form, and bytes
 /// that are no UTF-8 at all stay as they came. Only [`Text::write_json`] and
 /// [`Text::to_string_lossy`] repair: two halves that met become their character, and
-/// whatever is still broken becomes U+FFFD.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Text(Vec<u8>);
+/// whatever is still broken becomes U+FFFD. A piece of the rope ends at a whole character,
+/// so each can be repaired by itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Text(Rope);
 
 impl Text {
+    /// All bytes in a row; a copy only where the text is long.
     #[must_use]
-    pub fn as_bytes(&self) -> &[u8] {
+    pub fn bytes(&self) -> Cow<'_, [u8]> {
+        self.0.contiguous()
+    }
+
+    pub(super) fn rope(&self) -> &Rope {
         &self.0
+    }
+
+    pub(super) fn into_rope(self) -> Rope {
+        self.0
+    }
+
+    /// The text, where it is short and valid, as names and ids are.
+    #[must_use]
+    pub fn as_str(&self) -> Option<&str> {
+        (!self.0.is_long()).then(|| std::str::from_utf8(self.0.first()).ok())?
     }
 
     #[must_use]
@@ -23,26 +41,57 @@ impl Text {
         self.0.is_empty()
     }
 
-    pub fn push(&mut self, other: &Text) {
-        self.0.extend_from_slice(&other.0);
+    /// Whether nothing but JSON's blanks is in it.
+    pub(super) fn is_blank(&self) -> bool {
+        self.0.pieces().flatten().all(u8::is_ascii_whitespace)
     }
 
-    pub(crate) fn push_bytes(&mut self, bytes: &[u8]) {
-        self.0.extend_from_slice(bytes);
+    /// The last byte that is no blank.
+    pub(super) fn last_byte(&self) -> Option<u8> {
+        let mut bytes = self.0.pieces().flatten().rev();
+        bytes.find(|byte| !byte.is_ascii_whitespace()).copied()
+    }
+
+    pub fn push(&mut self, other: Text) {
+        if self.is_empty() {
+            *self = other;
+        } else if other.0.is_long() && ends_whole(self.0.last()) {
+            self.0.append(other.0);
+        } else {
+            for piece in other.0.into_pieces() {
+                self.push_bytes(&piece);
+            }
+        }
+    }
+
+    pub(crate) fn push_bytes(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let room = self.0.room();
+            let count = if room > 0 {
+                bytes.len().min(room)
+            } else if ends_whole(self.0.last()) {
+                self.0.begin_piece();
+                continue;
+            } else {
+                1
+            };
+            let (now, later) = bytes.split_at(count);
+            self.0.last().extend_from_slice(now);
+            bytes = later;
+        }
     }
 
     pub(crate) fn push_byte(&mut self, byte: u8) {
-        self.0.push(byte);
+        self.push_bytes(&[byte]);
     }
 
     /// Appends a code point; a surrogate is kept as its three-byte form.
     pub(crate) fn push_code_point(&mut self, code: u32) {
         if let Some(character) = char::from_u32(code) {
-            self.0
-                .extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
+            self.push_bytes(character.encode_utf8(&mut [0; 4]).as_bytes());
         } else {
             let [.., high, low] = code.to_be_bytes();
-            self.0.extend_from_slice(&[
+            self.push_bytes(&[
                 0xE0 | (high >> 4),
                 0x80 | ((high & 0x0F) << 2) | (low >> 6),
                 0x80 | (low & 0x3F),
@@ -54,7 +103,9 @@ impl Text {
     #[must_use]
     pub fn to_string_lossy(&self) -> String {
         let mut out = String::with_capacity(self.0.len());
-        repair(&self.0, |piece| out.push_str(piece));
+        for piece in self.0.pieces() {
+            repair(piece, |part| out.push_str(part));
+        }
         out
     }
 
@@ -63,48 +114,118 @@ impl Text {
         let escapes = |byte: &u8| *byte < 0x20 || *byte == b'"' || *byte == b'\\';
         // Five more for a control character, one more for the rest: an upper bound.
         let more = |byte: &u8| if *byte < 0x20 { 5 } else { 1 };
-        let extra: usize = self.0.iter().filter(|byte| escapes(byte)).map(more).sum();
+        let bytes = self.0.pieces().flatten();
+        let extra: usize = bytes.filter(|byte| escapes(byte)).map(more).sum();
         self.0.len() + extra + 2
     }
 
     /// Appends the text as a JSON string, quotes included; strict JSON whatever it holds.
-    pub fn write_json(&self, out: &mut Vec<u8>) {
-        out.push(b'"');
-        match std::str::from_utf8(&self.0) {
-            Ok(_) => escape(&self.0, out),
-            Err(_) => repair(&self.0, |piece| escape(piece.as_bytes(), out)),
+    pub(crate) fn write_json(&self, out: &mut impl Out) {
+        out.put(b"\"");
+        for piece in self.0.pieces() {
+            write_piece(piece, out);
         }
-        out.push(b'"');
+        out.put(b"\"");
     }
-}
 
-impl Borrow<[u8]> for Text {
-    fn borrow(&self) -> &[u8] {
-        &self.0
+    /// The same, letting go of what is written.
+    pub(super) fn write_json_away(self, out: &mut impl Out) {
+        out.put(b"\"");
+        for piece in self.0.into_pieces() {
+            write_piece(&piece, out);
+        }
+        out.put(b"\"");
     }
 }
 
 impl From<&str> for Text {
     fn from(text: &str) -> Self {
-        Self(text.as_bytes().to_vec())
+        text.as_bytes().into()
     }
 }
 
 impl From<&[u8]> for Text {
     fn from(bytes: &[u8]) -> Self {
-        Self(bytes.to_vec())
+        Self(bytes.to_vec().into())
     }
 }
 
 impl PartialEq<str> for Text {
     fn eq(&self, other: &str) -> bool {
-        self.0 == other.as_bytes()
+        !self.0.is_long() && self.0.first() == other.as_bytes()
     }
 }
 
 impl PartialEq<&str> for Text {
     fn eq(&self, other: &&str) -> bool {
+        *self == **other
+    }
+}
+
+/// The name of an object's member: bytes as in a [`Text`], in a row.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Key(Vec<u8>);
+
+impl Key {
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    pub(crate) fn json_len(&self) -> usize {
+        self.0.len() + 2
+    }
+
+    pub(crate) fn write_json(&self, out: &mut impl Out) {
+        out.put(b"\"");
+        write_piece(&self.0, out);
+        out.put(b"\"");
+    }
+}
+
+impl From<Text> for Key {
+    fn from(text: Text) -> Self {
+        Self(text.0.into_vec())
+    }
+}
+
+impl From<&str> for Key {
+    fn from(text: &str) -> Self {
+        Self(text.as_bytes().to_vec())
+    }
+}
+
+impl From<&[u8]> for Key {
+    fn from(bytes: &[u8]) -> Self {
+        Self(bytes.to_vec())
+    }
+}
+
+impl PartialEq<str> for Key {
+    fn eq(&self, other: &str) -> bool {
         self.0 == other.as_bytes()
+    }
+}
+
+impl PartialEq<&str> for Key {
+    fn eq(&self, other: &&str) -> bool {
+        self.0 == other.as_bytes()
+    }
+}
+
+/// Whether the bytes end with a whole character, or with broken ones that nothing after
+/// them can mend.
+fn ends_whole(bytes: &[u8]) -> bool {
+    let end = &bytes[bytes.len().saturating_sub(4)..];
+    end.iter()
+        .rposition(|byte| byte & 0xC0 != 0x80)
+        .is_none_or(|start| std::str::from_utf8(&end[start..]).is_ok())
+}
+
+fn write_piece(bytes: &[u8], out: &mut impl Out) {
+    match std::str::from_utf8(bytes) {
+        Ok(_) => escape(bytes, out),
+        Err(_) => repair(bytes, |part| escape(part.as_bytes(), out)),
     }
 }
 
@@ -155,31 +276,33 @@ fn surrogate(bytes: &[u8]) -> Option<u32> {
 }
 
 /// Appends valid UTF-8 with what JSON does not allow in a string escaped.
-pub(crate) fn escape(bytes: &[u8], out: &mut Vec<u8>) {
+pub(crate) fn escape(bytes: &[u8], out: &mut impl Out) {
     let mut plain = 0;
     for (at, &byte) in bytes.iter().enumerate() {
         if byte >= 0x20 && byte != b'"' && byte != b'\\' {
             continue;
         }
-        out.extend_from_slice(&bytes[plain..at]);
+        out.put(&bytes[plain..at]);
         plain = at + 1;
         match byte {
-            b'"' => out.extend_from_slice(b"\\\""),
-            b'\\' => out.extend_from_slice(b"\\\\"),
-            b'\n' => out.extend_from_slice(b"\\n"),
-            b'\r' => out.extend_from_slice(b"\\r"),
-            b'\t' => out.extend_from_slice(b"\\t"),
-            0x08 => out.extend_from_slice(b"\\b"),
-            0x0C => out.extend_from_slice(b"\\f"),
+            b'"' => out.put(b"\\\""),
+            b'\\' => out.put(b"\\\\"),
+            b'\n' => out.put(b"\\n"),
+            b'\r' => out.put(b"\\r"),
+            b'\t' => out.put(b"\\t"),
+            0x08 => out.put(b"\\b"),
+            0x0C => out.put(b"\\f"),
             control => {
                 const HEX: &[u8; 16] = b"0123456789abcdef";
-                out.extend_from_slice(b"\\u00");
-                out.push(HEX[usize::from(control >> 4)]);
-                out.push(HEX[usize::from(control & 0x0F)]);
+                out.put(b"\\u00");
+                out.put(&[
+                    HEX[usize::from(control >> 4)],
+                    HEX[usize::from(control & 0x0F)],
+                ]);
             }
         }
     }
-    out.extend_from_slice(&bytes[plain..]);
+    out.put(&bytes[plain..]);
 }
 
 #[cfg(test)]
@@ -215,7 +338,7 @@ mod tests {
         let bytes = "é€😀".as_bytes();
         for cut in 0..=bytes.len() {
             let mut text = Text::from(&bytes[..cut]);
-            text.push(&Text::from(&bytes[cut..]));
+            text.push(Text::from(&bytes[cut..]));
             assert_eq!(json(&text), "\"é€😀\"", "cut at {cut}");
         }
         assert_eq!(
@@ -232,5 +355,34 @@ mod tests {
             assert_eq!(back.chars().map(u32::from).collect::<Vec<_>>(), [code]);
         }
         assert_eq!(json(&Text::from("\"\\\u{2028}")), "\"\\\"\\\\\u{2028}\"");
+    }
+
+    #[test]
+    fn a_long_text_is_repaired_like_a_short_one() {
+        use super::super::rope::PIECE;
+        let pieces: [&[u8]; 6] = [
+            "é".as_bytes(),
+            "😀".as_bytes(),
+            b"\xed\xa0\xbd\xed\xb8\x80",
+            b"\xed\xa0\xbda",
+            b"\x80\xff",
+            b"\x80\x80\x80\x80\x80",
+        ];
+        for piece in pieces {
+            for lead in 0..4 {
+                let bytes = [&b"abcd"[..lead], &piece.repeat(2 * PIECE / piece.len())].concat();
+                let mut whole = String::new();
+                repair(&bytes, |part| whole.push_str(part));
+                for step in [1, 7, PIECE - 1, bytes.len()] {
+                    let mut text = Text::default();
+                    for chunk in bytes.chunks(step) {
+                        text.push(Text::from(chunk));
+                    }
+                    assert!(text.to_string_lossy() == whole, "{piece:?} {lead} {step}");
+                    let back: String = serde_json::from_str(&json(&text)).unwrap();
+                    assert!(back == whole, "{piece:?} {lead} {step}");
+                }
+            }
+        }
     }
 }

@@ -4,7 +4,8 @@
 use std::collections::HashMap;
 
 use super::parse::{Strictness, parse};
-use super::text::Text;
+use super::rope::{Out, Rope};
+use super::text::{Key, Text};
 
 /// One JSON value.
 ///
@@ -22,18 +23,18 @@ pub enum Value {
     Array(Vec<Value>),
     Object(Object),
     /// One value, written.
-    Raw(Box<[u8]>),
+    Raw(Rope),
     /// The elements of a list, written and joined with commas, without the brackets.
-    RawList(Vec<u8>),
+    RawList(Rope),
 }
 
 /// An object's members in order. A key that came twice is kept twice; the last one counts.
 #[derive(Clone, Debug, Default)]
 pub struct Object {
-    members: Vec<(Text, Value)>,
+    members: Vec<(Key, Value)>,
     /// Where each key's last member is, once a large object is merged into.
     #[allow(clippy::box_collection)] // eight bytes in every object, not fifty
-    index: Option<Box<HashMap<Text, usize>>>,
+    index: Option<Box<HashMap<Vec<u8>, usize>>>,
 }
 
 /// From this many members on keys are looked up by hash when members are merged in.
@@ -70,7 +71,7 @@ impl Object {
     /// The value at `key`, which becomes `default` first where there is none.
     pub fn entry(&mut self, key: &[u8], default: Value) -> &mut Value {
         let at = self.position(key).unwrap_or_else(|| {
-            self.push(Text::from(key), default);
+            self.push(Key::from(key), default);
             self.members.len() - 1
         });
         &mut self.members[at].1
@@ -88,7 +89,7 @@ impl Object {
                 .members
                 .iter()
                 .enumerate()
-                .map(|(at, (name, _))| (name.clone(), at));
+                .map(|(at, (name, _))| (name.as_bytes().to_vec(), at));
             Box::new(keys.collect())
         });
         index.get(key).copied()
@@ -98,9 +99,9 @@ impl Object {
         *self.entry(key.as_bytes(), Value::Null) = value;
     }
 
-    pub(crate) fn push(&mut self, key: Text, value: Value) {
+    pub(crate) fn push(&mut self, key: Key, value: Value) {
         if let Some(index) = &mut self.index {
-            index.insert(key.clone(), self.members.len());
+            index.insert(key.as_bytes().to_vec(), self.members.len());
         }
         self.members.push((key, value));
     }
@@ -123,7 +124,7 @@ impl Object {
         self.members.is_empty()
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (&Text, &Value)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&Key, &Value)> {
         self.members.iter().map(|(key, value)| (key, value))
     }
 
@@ -137,8 +138,8 @@ impl Object {
     #[must_use]
     pub fn str(&self, key: &str) -> Option<&str> {
         self.text(key)
+            .and_then(Text::as_str)
             .filter(|text| !text.is_empty())
-            .and_then(|text| std::str::from_utf8(text.as_bytes()).ok())
     }
 
     /// The integer at `key`, where it is one that fits.
@@ -164,12 +165,20 @@ impl Object {
     }
 
     /// Appends `text` to the string at `key`; anything else there is replaced.
-    pub fn append(&mut self, key: &str, text: &Text) {
+    pub fn append(&mut self, key: &str, text: Text) {
         let held = self.entry(key.as_bytes(), Value::Null);
         if let Value::String(held) = held {
             held.push(text);
         } else {
-            *held = Value::String(text.clone());
+            *held = Value::String(text);
+        }
+    }
+
+    /// Takes the string at `key`; an empty one is left.
+    pub(super) fn take_text(&mut self, key: &str) -> Option<Text> {
+        match self.get_mut(key) {
+            Some(Value::String(text)) => Some(std::mem::take(text)),
+            _ => None,
         }
     }
 
@@ -195,8 +204,8 @@ impl Object {
 }
 
 impl IntoIterator for Object {
-    type Item = (Text, Value);
-    type IntoIter = std::vec::IntoIter<(Text, Value)>;
+    type Item = (Key, Value);
+    type IntoIter = std::vec::IntoIter<(Key, Value)>;
 
     fn into_iter(self) -> Self::IntoIter {
         self.members.into_iter()
@@ -207,7 +216,7 @@ impl FromIterator<(&'static str, Value)> for Object {
     fn from_iter<I: IntoIterator<Item = (&'static str, Value)>>(members: I) -> Self {
         let members = members
             .into_iter()
-            .map(|(key, value)| (Text::from(key), value));
+            .map(|(key, value)| (Key::from(key), value));
         Self {
             members: members.collect(),
             index: None,
@@ -284,7 +293,9 @@ impl Value {
             Self::String(text) => !text.is_empty(),
             Self::Array(items) => !items.is_empty(),
             Self::Object(object) => !object.is_empty(),
-            Self::Raw(json) => !matches!(&**json, b"null" | b"\"\"" | b"[]" | b"{}"),
+            Self::Raw(json) => {
+                json.is_long() || !matches!(json.first(), b"null" | b"\"\"" | b"[]" | b"{}")
+            }
             Self::RawList(json) => !json.is_empty(),
         }
     }
@@ -317,13 +328,20 @@ impl Value {
     }
 
     /// Appends the elements of a list, written out; for long lists that nobody looks into.
-    pub fn extend_written(&mut self, elements: &[Value]) {
+    pub(super) fn extend_written(&mut self, elements: &[Value]) {
+        let mut list = Rope::default();
+        write_elements(elements, &mut list);
+        self.extend_raw(list);
+    }
+
+    /// Appends elements that are written already.
+    pub(super) fn extend_raw(&mut self, elements: Rope) {
         if !matches!(self, Self::RawList(_)) {
-            let mut list = Vec::new();
-            match self {
+            let mut list = Rope::default();
+            match std::mem::take(self) {
                 Self::Null => {}
-                Self::Array(items) => write_elements(items, &mut list),
-                ref other => other.write(&mut list),
+                Self::Array(items) => write_elements_away(items, &mut list),
+                other => other.write_away(&mut list),
             }
             *self = Self::RawList(list);
         }
@@ -331,18 +349,20 @@ impl Value {
             && !elements.is_empty()
         {
             if !list.is_empty() {
-                list.push(b',');
+                list.push(b",");
             }
-            write_elements(elements, list);
+            list.append(elements);
         }
     }
 
     /// The same value as written text: less memory, no more looking inside.
     #[must_use]
-    pub fn written(self) -> Self {
+    pub(super) fn written(self) -> Self {
         match self {
             Self::Array(_) | Self::Object(_) | Self::RawList(_) => {
-                Self::Raw(self.to_json().into_boxed_slice())
+                let mut json = self.into_json();
+                json.shrink();
+                Self::Raw(json)
             }
             other => other,
         }
@@ -364,7 +384,7 @@ impl Value {
             Self::String(text) => text.json_len(),
             Self::Array(items) => 2 + items.iter().map(|item| item.json_len() + 1).sum::<usize>(),
             Self::Object(object) => {
-                let member = |(key, value): (&Text, &Value)| key.json_len() + value.json_len() + 2;
+                let member = |(key, value): (&Key, &Value)| key.json_len() + value.json_len() + 2;
                 2 + object.iter().map(member).sum::<usize>()
             }
             Self::Raw(json) => json.len(),
@@ -372,46 +392,93 @@ impl Value {
         }
     }
 
+    /// The value as compact strict JSON, letting go of what is written.
+    #[must_use]
+    pub fn into_json(self) -> Rope {
+        let mut out = Rope::default();
+        self.write_away(&mut out);
+        out
+    }
+
     /// Appends the value as compact strict JSON.
-    pub fn write(&self, out: &mut Vec<u8>) {
+    pub(crate) fn write(&self, out: &mut impl Out) {
         match self {
-            Self::Null => out.extend_from_slice(b"null"),
-            Self::Bool(true) => out.extend_from_slice(b"true"),
-            Self::Bool(false) => out.extend_from_slice(b"false"),
-            Self::Number(digits) => out.extend_from_slice(digits.as_bytes()),
+            Self::Null => out.put(b"null"),
+            Self::Bool(true) => out.put(b"true"),
+            Self::Bool(false) => out.put(b"false"),
+            Self::Number(digits) => out.put(digits.as_bytes()),
             Self::String(text) => text.write_json(out),
             Self::Array(items) => {
-                out.push(b'[');
+                out.put(b"[");
                 write_elements(items, out);
-                out.push(b']');
+                out.put(b"]");
             }
             Self::Object(object) => {
-                out.push(b'{');
+                out.put(b"{");
                 for (at, (key, value)) in object.iter().enumerate() {
                     if at > 0 {
-                        out.push(b',');
+                        out.put(b",");
                     }
                     key.write_json(out);
-                    out.push(b':');
+                    out.put(b":");
                     value.write(out);
                 }
-                out.push(b'}');
+                out.put(b"}");
             }
-            Self::Raw(json) => out.extend_from_slice(json),
+            Self::Raw(json) => json.pieces().for_each(|piece| out.put(piece)),
             Self::RawList(json) => {
-                out.push(b'[');
-                out.extend_from_slice(json);
-                out.push(b']');
+                out.put(b"[");
+                json.pieces().for_each(|piece| out.put(piece));
+                out.put(b"]");
             }
+        }
+    }
+
+    fn write_away(self, out: &mut Rope) {
+        match self {
+            Self::String(text) => text.write_json_away(out),
+            Self::Array(items) => {
+                out.put(b"[");
+                write_elements_away(items, out);
+                out.put(b"]");
+            }
+            Self::Object(object) => {
+                out.put(b"{");
+                for (at, (key, value)) in object.into_iter().enumerate() {
+                    if at > 0 {
+                        out.put(b",");
+                    }
+                    key.write_json(out);
+                    out.put(b":");
+                    value.write_away(out);
+                }
+                out.put(b"}");
+            }
+            Self::Raw(json) => out.append(json),
+            Self::RawList(json) => {
+                out.put(b"[");
+                out.append(json);
+                out.put(b"]");
+            }
+            other => other.write(out),
         }
     }
 }
 
-fn write_elements(items: &[Value], out: &mut Vec<u8>) {
+fn write_elements(items: &[Value], out: &mut impl Out) {
     for (at, item) in items.iter().enumerate() {
         if at > 0 {
-            out.push(b',');
+            out.put(b",");
         }
         item.write(out);
+    }
+}
+
+fn write_elements_away(items: Vec<Value>, out: &mut Rope) {
+    for (at, item) in items.into_iter().enumerate() {
+        if at > 0 {
+            out.put(b",");
+        }
+        item.write_away(out);
     }
 }

@@ -260,7 +260,7 @@ fn the_first_event_tells_an_unknown_dialect() {
         (named(&[item(0, says("m", "x"))]), "output"),
     ] {
         let response = assemble(None, body.as_bytes(), None).response.unwrap();
-        let response: Value = serde_json::from_slice(&response).unwrap();
+        let response: Value = serde_json::from_slice(&response.into_vec()).unwrap();
         assert!(response[key].is_array(), "{response}");
     }
 }
@@ -327,7 +327,7 @@ fn a_huge_event_and_a_deep_one() {
         assembler.feed(chunk);
     }
     let response: Value =
-        serde_json::from_slice(&assembler.finish(None).response.unwrap()).unwrap();
+        serde_json::from_slice(&assembler.finish(None).response.unwrap().into_vec()).unwrap();
     assert_eq!(response["choices"][0]["message"]["content"], text);
     let deep = "[".repeat(100_000) + &"]".repeat(100_000);
     let (_, category) = chat(&[json!({"content": "x"})]);
