@@ -35,7 +35,15 @@ SMALL = json.dumps(
 
 WIDTH = 100
 STREAMS = 40
-MB_EVENTS, MB_SIZE = 560, 1800
+MEGABYTES = {
+    "560 events": {"events": 560, "size": 1800, "pause_s": 0.005},
+    "one event, whole": {"events": 1, "size": 1_000_000, "pause_s": 0.5},
+    "one event, in 16 KB": {"events": 1, "size": 1_000_000, "pause_s": 0.5, "chunk": 16_384},
+}
+"""Streams of 1 MB, as the server is asked for them."""
+
+DIALECTS = {"chat": CHAT, "messages": "/v1/messages", "responses": "/v1/responses"}
+SHAPES = [(shape, dialect) for shape in MEGABYTES for dialect in DIALECTS]
 
 
 @dataclass
@@ -129,23 +137,20 @@ async def first_chunks(port: int, count: int) -> list[float]:
     return found
 
 
-async def megabytes(port: int) -> tuple[float, int]:
-    """Hold streams of 1 MB at once; returns the peak KB that each added, and its size."""
-    body = json.dumps(
-        {"model": "m", "events": MB_EVENTS, "size": MB_SIZE, "pause_s": 0.005}
-    ).encode()
+async def megabytes(port: int, shape: str, dialect: str) -> float:
+    """Hold streams of 1 MB at once; returns the peak KB that each added."""
+    body = json.dumps({"model": "m"} | MEGABYTES[shape]).encode()
     before = (await stats(port))["rss_kb"]
 
-    async def one(number: int) -> int:
+    async def one(number: int) -> None:
         connection = Connection(port)
         await connection.open()
-        await connection.send(f"/ng-rollout/{number}-2{CHAT}", body)
-        _, size = await connection.events()
+        await connection.send(f"/ng-rollout/{number}-2{DIALECTS[dialect]}", body)
+        await connection.events()
         connection.close()
-        return size
 
-    sizes = await asyncio.gather(*(one(number) for number in range(STREAMS)))
-    return ((await stats(port))["peak_kb"] - before) / STREAMS, sizes[0]
+    await asyncio.gather(*(one(number) for number in range(STREAMS)))
+    return float((await stats(port))["peak_kb"] - before) / STREAMS
 
 
 @contextlib.contextmanager
@@ -180,18 +185,36 @@ def serve_and_measure(kind: Kind, directory: Path, calls: int) -> dict[str, floa
         elapsed = time.perf_counter() - started
         cpu = (await stats(port))["cpu_s"] - before
         first = await first_chunks(port, 300)
-        held, _ = await megabytes(port)
         return {
             "median": statistics.median(latencies) * 1e3,
             "p99": latencies[int(len(latencies) * 0.99)] * 1e3,
             "rate": len(latencies) / elapsed,
             "cpu": cpu / len(latencies) * 1e3,
             "first": statistics.median(first) * 1e3,
-            "held": held,
         }
 
     with running(kind, directory) as port:
         return asyncio.run(all_of_it(port))
+
+
+def memory(kinds: list[Kind], place: Path) -> dict[str, dict[tuple[str, str], float]]:
+    """Return the KB that a stream of 1 MB of each shape adds, each in a new server."""
+    found: dict[str, dict[tuple[str, str], float]] = {}
+    for kind in kinds:
+        found[kind.name] = {}
+        for number, (shape, dialect) in enumerate(SHAPES):
+            directory = place / f"m{number}-{kind.name}"
+            directory.mkdir(mode=0o700)
+            with running(kind, directory) as port:
+
+                async def measured(
+                    port: int = port, shape: str = shape, dialect: str = dialect
+                ) -> float:
+                    await load(port, WIDTH)
+                    return await megabytes(port, shape, dialect)
+
+                found[kind.name][shape, dialect] = asyncio.run(measured())
+    return found
 
 
 def written(directory: Path, durability: str, seconds: float = 2.0) -> float:
@@ -258,6 +281,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--directory", type=Path, help="where captures go; a real disk")
     parser.add_argument("--no-peer", action="store_true")
+    parser.add_argument("--memory", action="store_true", help="the table of memory alone")
     options = parser.parse_args()
     peer = None if options.no_peer else find_peer()
     ours = sys.executable
@@ -271,6 +295,10 @@ def main() -> None:
         kinds += [Kind("plain, 3.13", peer, ["plain"]), Kind("nemo-gym, 3.13", peer, ["peer"])]
     results: dict[str, list[dict[str, float]]] = {kind.name: [] for kind in kinds}
     with tempfile.TemporaryDirectory(dir=options.directory) as place:
+        held = memory(kinds, Path(place))
+        if options.memory:
+            report_memory(held)
+            return
         # Rounds in turn, so that a busy moment of the machine meets every kind.
         for number in range(options.rounds):
             for kind in kinds:
@@ -287,6 +315,7 @@ def main() -> None:
             )
             rates["nemo-gym"] = float(done.stdout)
     report(results, rates, options)
+    report_memory(held)
 
 
 def rollfold_profile() -> str:
@@ -305,12 +334,12 @@ def report(
     """Print the tables: medians over the rounds, with their range for the CPU."""
     print(f"{figures.machine()}; {rollfold_profile()} build")
     print(f"{options.rounds} rounds of {options.calls} calls of 4 KB, {WIDTH} at a time;")
-    print(f"{STREAMS} streams of 1 MB at once; medians over the rounds\n")
+    print("medians over the rounds\n")
     print(
         "| server | median ms | p99 ms | calls/s | CPU ms a call | added CPU ms "
-        "| first chunk ms | added ms | KB held a 1 MB stream |"
+        "| first chunk ms | added ms |"
     )
-    print("|---|---|---|---|---|---|---|---|---|")
+    print("|---|---|---|---|---|---|---|---|")
     for name, rounds in results.items():
         base = results["plain, 3.13" if "3.13" in name else "plain"]
 
@@ -321,13 +350,27 @@ def report(
         print(
             f"| {name} | {middle('median'):.1f} | {middle('p99'):.1f} | {middle('rate'):.0f} "
             f"| {middle('cpu'):.3f} ({cpu[0]}-{cpu[-1]}) | {middle('cpu') - middle('cpu', base):+.3f} "
-            f"| {middle('first'):.3f} | {middle('first') - middle('first', base):+.3f} "
-            f"| {middle('held'):.0f} |"
+            f"| {middle('first'):.3f} | {middle('first') - middle('first', base):+.3f} |"
         )
     print("\n| writer, 8 threads, 64 rollouts | records/s |")
     print("|---|---|")
     for name, rate in rates.items():
         print(f"| {name} | {rate:,.0f} |")
+
+
+def report_memory(held: dict[str, dict[tuple[str, str], float]]) -> None:
+    """Print what each server holds more than the plain one, a stream."""
+    print(f"\n{STREAMS} streams of 1 MB at once: KB held a stream, the plain server's taken off\n")
+    print("| stream | " + " | ".join(held) + " |")
+    print("|---|" + "---|" * len(held))
+    for shape, dialect in SHAPES:
+        row = []
+        for name, found in held.items():
+            base = held["plain, 3.13" if "3.13" in name else "plain"]
+            row.append(
+                f"{found[shape, dialect] - (base[shape, dialect] if found is not base else 0):.0f}"
+            )
+        print(f"| {dialect}, {shape} | " + " | ".join(row) + " |")
 
 
 if __name__ == "__main__":

@@ -32,10 +32,25 @@ ANSWER = json.dumps(
 ).encode()
 
 
-def event(text: str) -> bytes:
-    """Return a chat chunk as it goes over the wire."""
-    choice = {"index": 0, "delta": {"content": text}, "finish_reason": None}
-    return f"data: {json.dumps({'id': 'c', 'model': 'm', 'choices': [choice]})}\n\n".encode()
+def event(path: str, text: str) -> bytes:
+    """Return an event with that text as it goes over the wire, in the path's dialect."""
+    said: dict[str, Any]
+    if path == "/v1/messages":
+        delta = {"type": "text_delta", "text": text}
+        said = {"type": "content_block_delta", "index": 0, "delta": delta}
+    elif path == "/v1/responses":
+        said = {"type": "response.output_text.delta", "output_index": 0, "delta": text}
+    else:
+        choice = {"index": 0, "delta": {"content": text}, "finish_reason": None}
+        said = {"id": "c", "model": "m", "choices": [choice]}
+    return f"data: {json.dumps(said)}\n\n".encode()
+
+
+ENDS = {
+    "/v1/chat/completions": b"data: [DONE]\n\n",
+    "/v1/messages": b'data: {"type": "message_stop"}\n\n',
+    "/v1/responses": b'data: {"type": "response.completed", "response": {"id": "r"}}\n\n',
+}
 
 
 def used_so_far() -> bytes:
@@ -81,11 +96,17 @@ async def application(scope: Any, receive: Any, send: Any) -> None:
         return
     kind = [(b"content-type", b"text/event-stream")]
     await send({"type": "http.response.start", "status": 200, "headers": kind})
-    chunk = event("x" * request["size"])
+    # The plain server gets its paths with their prefix.
+    path = scope["path"][scope["path"].index("/v1/") :]
+    chunk = event(path, "x" * request["size"])
     for _ in range(request["events"]):
-        await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        # One large event goes out in several messages where the request says so.
+        step = request.get("chunk") or len(chunk)
+        for at in range(0, len(chunk), step):
+            part = chunk[at : at + step]
+            await send({"type": "http.response.body", "body": part, "more_body": True})
         await asyncio.sleep(request["pause_s"])
-    end = b"data: [DONE]\n\n"
+    end = ENDS[path]
     await send({"type": "http.response.body", "body": end, "more_body": True})
     await send({"type": "http.response.body", "body": b""})
 

@@ -409,9 +409,10 @@ def test_the_sdks_do_not_notice(base, captures, read_lines):
     assert messages["response"]["usage"] == {"input_tokens": 3, "output_tokens": 5}
 
 
-def call_directly(app, captures, chunks):
+def call_directly(app, captures, chunks, sent=None):
     """Make a call through the middleware without a server."""
-    sent = []
+    sent = [] if sent is None else sent
+    first = len(sent)
 
     async def inner(scope, receive, send):
         await receive()
@@ -429,7 +430,7 @@ def call_directly(app, captures, chunks):
 
     scope = {"type": "http", "method": "POST", "path": f"/ng-rollout/0-0{CHAT}", "headers": []}
     asyncio.run(app(inner)(scope, receive, send))
-    return b"".join(bytes(message.get("body", b"")) for message in sent)
+    return b"".join(bytes(message.get("body", b"")) for message in sent[first:])
 
 
 def test_whatever_kind_of_bytes(captures, read_lines, wire):
@@ -439,6 +440,54 @@ def test_whatever_kind_of_bytes(captures, read_lines, wire):
     [exchange] = read_lines(captures, "0-0")
     assert exchange["request"] == {}
     assert exchange["response_raw"].encode() == got
+
+
+@pytest.mark.parametrize("dialect", ["chat", "messages", "responses"])
+def test_a_large_message_with_the_end_in_it_goes_on_in_parts(dialect, captures, read_lines, wire):
+    comment = b":" + b"x" * 300_000 + b"\n\n"
+    *before, end = wire.chunks(dialect)
+    for chunk in (comment + b"".join(before) + end + comment, end + comment, comment + end):
+        sent = []
+        for kind in (bytes, bytearray, memoryview):
+            got = call_directly(
+                lambda app: CaptureMiddleware(app, root=captures), captures, [kind(chunk)], sent
+            )
+            assert got == chunk
+            assert read_lines(captures, "0-0")[-1]["response_raw"].encode() == chunk
+        assert max(len(message.get("body", b"")) for message in sent) < 100_000 or chunk[:1] != b":"
+
+
+def test_what_waits_is_not_changed_by_its_sender_and_does_not_grow_without_bound(captures, wire):
+    buffer = bytearray(b"x" * 200_000)
+    held = []
+
+    async def app(scope, receive, send):
+        kind = [(b"content-type", b"text/event-stream")]
+        await send({"type": "http.response.start", "status": 200, "headers": kind})
+        end = wire.chunks("chat")[-1]
+        await send({"type": "http.response.body", "body": end, "more_body": True})
+        for number in range(20):
+            buffer[:] = bytes([number]) * len(buffer)
+            await send({"type": "http.response.body", "body": buffer, "more_body": True})
+            held.append((number + 1) * len(buffer) - sum(map(len, sent[1:])))
+        await send({"type": "http.response.body"})
+
+    sent = []
+
+    async def call():
+        async def receive():
+            return {"type": "http.request", "body": b"{}"}
+
+        async def send(message):
+            sent.append(bytes(message.get("body", b"")))
+
+        scope = {"type": "http", "method": "POST", "path": f"/ng-rollout/0-0{CHAT}", "headers": []}
+        await CaptureMiddleware(app, root=captures)(scope, receive, send)
+
+    asyncio.run(call())
+    expected = b"".join(bytes([number]) * len(buffer) for number in range(20))
+    assert b"".join(sent) == wire.chunks("chat")[-1] + expected
+    assert max(held) <= middleware_module.HELD_MOST
 
 
 def test_no_descriptor_left(captures, read_lines, wire, caplog):

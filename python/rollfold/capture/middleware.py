@@ -26,6 +26,13 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 END_WAIT_S: Final = 5.0
 """How long a stream's terminal event waits for the body's end before it goes out."""
 
+PART: Final = 64 * 1024
+"""How much of a message that was taken apart goes on at once, in bytes: no second copy of a
+large one is made."""
+
+HELD_MOST: Final = 1024 * 1024
+"""How much of what follows a terminal event is held, in bytes."""
+
 STATE_KEY: Final = "rollfold_exchange"
 """A handler may put exchange fields that only it knows into `request.state` under this
 name: a dict with `upstream_attempted`, `response_source`, `upstream_status_code`,
@@ -142,6 +149,11 @@ async def _refuse(send: Send, route: Route) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
+def _unchanging(body: bytes | bytearray | memoryview) -> bytes:
+    """Give what waits as bytes that its sender cannot change meanwhile."""
+    return body if isinstance(body, bytes) else bytes(body)
+
+
 def _header(headers: Any, name: bytes) -> str:
     for key, value in headers:
         if key.lower() == name:
@@ -184,6 +196,7 @@ class _Passage:
         self._ended = False
         """The response is whole: its last message or its terminal event was seen."""
         self._held: list[Message] = []
+        self._held_size = 0
         self._holding = False
         """From the first message that waits for the record until the last has gone out."""
         self._order = asyncio.Lock()
@@ -221,14 +234,17 @@ class _Passage:
         offset = self._call.response(body) if body else None
         self._ended |= last or offset is not None
         if self._holding:
-            self._held.append(message)
+            self._held.append({**message, "body": _unchanging(body)} if body else message)
+            self._held_size += len(body)
+            if self._held_size > HELD_MOST and not last:
+                await self._release(None)
         elif last:
             self._hold(message)
         elif offset is not None:
+            whole = memoryview(_unchanging(body))
             if offset:
-                await self._forward({**message, "body": body[:offset]})
-                message = {**message, "body": body[offset:]}
-            self._hold(message)
+                await self._forward({**message, "body": whole[:offset]})
+            self._hold({**message, "body": whole[offset:]})
             loop = asyncio.get_running_loop()
             self._patience = loop.call_later(END_WAIT_S, self._release_anyway)
         else:
@@ -237,8 +253,16 @@ class _Passage:
             await self._release(None)
 
     async def _forward(self, message: Message) -> None:
+        body = message.get("body")
         try:
-            await self._send(message)
+            if not isinstance(body, memoryview):
+                await self._send(message)
+                return
+            more = message.get("more_body", False)
+            for at in range(0, max(len(body), 1), PART):
+                part = bytes(body[at : at + PART])
+                going_on = more or at + PART < len(body)
+                await self._send({**message, "body": part, "more_body": going_on})
         except OSError:
             self._client_gone = True
             raise

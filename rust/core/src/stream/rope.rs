@@ -37,7 +37,12 @@ pub struct Rope {
 }
 
 impl Rope {
-    pub fn push(&mut self, mut bytes: &[u8]) {
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.push_into(bytes, &mut Vec::new());
+    }
+
+    /// Appends; a new piece takes its memory from those that are spare.
+    fn push_into(&mut self, mut bytes: &[u8], spare: &mut Vec<Vec<u8>>) {
         loop {
             let room = self.room();
             if bytes.len() <= room {
@@ -46,7 +51,11 @@ impl Rope {
             }
             let (now, later) = bytes.split_at(room);
             self.last.extend_from_slice(now);
-            self.begin_piece();
+            self.end_piece();
+            match spare.pop() {
+                Some(piece) => self.last = piece,
+                None => self.last.reserve(PIECE),
+            }
             bytes = later;
         }
     }
@@ -65,14 +74,17 @@ impl Rope {
         &mut self.last
     }
 
-    /// Ends the last piece.
-    pub(super) fn begin_piece(&mut self) {
-        if self.last.is_empty() {
-            return;
+    fn end_piece(&mut self) {
+        if !self.last.is_empty() {
+            let mut piece = std::mem::take(&mut self.last);
+            piece.shrink_to_fit();
+            self.full.get_or_insert_default().push(piece);
         }
-        let mut piece = std::mem::take(&mut self.last);
-        piece.shrink_to_fit();
-        self.full.get_or_insert_default().push(piece);
+    }
+
+    /// Ends the last piece; there is room in a new one.
+    pub(super) fn begin_piece(&mut self) {
+        self.end_piece();
         self.last.reserve(PIECE);
     }
 
@@ -81,7 +93,7 @@ impl Rope {
         if self.is_empty() {
             *self = other;
         } else if let Some(pieces) = other.full {
-            self.begin_piece();
+            self.end_piece();
             self.full.get_or_insert_default().extend(*pieces);
             self.last = other.last;
         } else {
@@ -166,6 +178,39 @@ impl From<Vec<u8>> for Rope {
             full: None,
             last: bytes,
         }
+    }
+}
+
+/// A rope that is written from others, in the memory that they let go. Where one thread
+/// reads a body and another writes its line, the allocator would not do that: it keeps what
+/// each of them frees apart.
+#[derive(Default)]
+pub(super) struct Rewritten {
+    rope: Rope,
+    spare: Vec<Vec<u8>>,
+}
+
+impl Rewritten {
+    /// Takes a piece's memory; what it said is written.
+    pub(super) fn recycle(&mut self, mut piece: Vec<u8>) {
+        if piece.capacity() >= PIECE {
+            piece.clear();
+            self.spare.push(piece);
+        }
+    }
+
+    pub(super) fn append(&mut self, rope: Rope) {
+        self.rope.append(rope);
+    }
+
+    pub(super) fn finish(self) -> Rope {
+        self.rope
+    }
+}
+
+impl Out for Rewritten {
+    fn put(&mut self, bytes: &[u8]) {
+        self.rope.push_into(bytes, &mut self.spare);
     }
 }
 

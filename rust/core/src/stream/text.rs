@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use super::rope::{Out, Rope};
+use super::rope::{Out, Rewritten, Rope};
 
 /// A string under assembly.
 ///
@@ -129,10 +129,11 @@ impl Text {
     }
 
     /// The same, letting go of what is written.
-    pub(super) fn write_json_away(self, out: &mut impl Out) {
+    pub(super) fn write_json_away(self, out: &mut Rewritten) {
         out.put(b"\"");
         for piece in self.0.into_pieces() {
             write_piece(&piece, out);
+            out.recycle(piece);
         }
         out.put(b"\"");
     }

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use super::parse::{Strictness, parse};
-use super::rope::{Out, Rope};
+use super::rope::{Out, Rewritten, Rope};
 use super::text::{Key, Text};
 
 /// One JSON value.
@@ -337,13 +337,13 @@ impl Value {
     /// Appends elements that are written already.
     pub(super) fn extend_raw(&mut self, elements: Rope) {
         if !matches!(self, Self::RawList(_)) {
-            let mut list = Rope::default();
+            let mut list = Rewritten::default();
             match std::mem::take(self) {
                 Self::Null => {}
                 Self::Array(items) => write_elements_away(items, &mut list),
                 other => other.write_away(&mut list),
             }
-            *self = Self::RawList(list);
+            *self = Self::RawList(list.finish());
         }
         if let Self::RawList(list) = self
             && !elements.is_empty()
@@ -395,9 +395,9 @@ impl Value {
     /// The value as compact strict JSON, letting go of what is written.
     #[must_use]
     pub fn into_json(self) -> Rope {
-        let mut out = Rope::default();
+        let mut out = Rewritten::default();
         self.write_away(&mut out);
-        out
+        out.finish()
     }
 
     /// Appends the value as compact strict JSON.
@@ -434,7 +434,7 @@ impl Value {
         }
     }
 
-    fn write_away(self, out: &mut Rope) {
+    fn write_away(self, out: &mut Rewritten) {
         match self {
             Self::String(text) => text.write_json_away(out),
             Self::Array(items) => {
@@ -474,7 +474,7 @@ fn write_elements(items: &[Value], out: &mut impl Out) {
     }
 }
 
-fn write_elements_away(items: Vec<Value>, out: &mut Rope) {
+fn write_elements_away(items: Vec<Value>, out: &mut Rewritten) {
     for (at, item) in items.into_iter().enumerate() {
         if at > 0 {
             out.put(b",");
