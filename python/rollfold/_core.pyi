@@ -243,8 +243,9 @@ class Recording:
         response_source: str | None = None,
         upstream_status_code: int | None = None,
         local_response_reason: str | None = None,
+        request_cut: bool = False,
     ) -> EndedCall:
-        """End the call, once.
+        """End the call, once. `request_cut` says that more of the request was to come.
 
         Times are Unix seconds, durations milliseconds. A body that is no JSON object goes
         into `request_raw` or `response_raw`; what strict JSON does not know is replaced

@@ -217,7 +217,7 @@ class _Passage:
     async def receive(self) -> Message:
         message = await self._receive()
         if message["type"] == "http.request":
-            self._call.request(message.get("body", b""))
+            self._call.request(message.get("body", b""), more=message.get("more_body", False))
         elif message["type"] == "http.disconnect":
             # It follows a response that went out whole, too; that one has ended.
             self._client_gone = True
@@ -301,7 +301,9 @@ class _Passage:
         if self._client_gone:
             return "cancelled"
         if error is None:
-            return None
+            # It returned without an end: a server breaks such a response off. What a stream
+            # lacks says its own category.
+            return None if self._call.streaming else "exception"
         status = getattr(error, "status_code", None)
         if not isinstance(status, int):
             status = getattr(getattr(error, "response", None), "status_code", None)

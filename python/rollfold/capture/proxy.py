@@ -261,8 +261,10 @@ class _Upload:
         try:
             async for chunk in self._request.content.iter_any():
                 if self._call is not None:
-                    self._call.request(chunk)
+                    self._call.request(chunk, more=not self._request.content.is_eof())
                 yield chunk
+            if self._call is not None:
+                self._call.request(b"")
         except (ConnectionResetError, web.RequestPayloadError):
             self.client_gone = True
             raise

@@ -9,7 +9,6 @@ import os
 import secrets
 import threading
 import time
-import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +18,7 @@ from weakref import WeakKeyDictionary, WeakSet
 
 from rollfold import _core
 from rollfold.capture import inflight
+from rollfold.capture.encoding import Decoder, decoder
 
 logger = logging.getLogger("rollfold.capture")
 
@@ -320,8 +320,9 @@ class Call:
         self._client_session_id = client_session_id
         self.announcer = announcer
         self._recording = _core.Recording(dialect, recorder.max_body_bytes)
-        self._decode_request: Decode | None = None
-        self._decode_response: Decode | None = None
+        self._decode_request: Decoder | None = None
+        self._decode_response: Decoder | None = None
+        self._request_open = False
         self.status: int | None = None
         self.streaming = False
         self._ttft_ms: float | None = None
@@ -332,15 +333,34 @@ class Call:
 
     def request_encoding(self, encoding: str) -> None:
         """Say the request's content encoding."""
-        self._decode_request = decoder(encoding)
+        self._decode_request = self._decoder(encoding)[0]
 
-    def request(self, chunk: bytes) -> None:
-        """Take the request body's next bytes, as they came over the wire."""
-        if not chunk or self.finished:
+    def _decoder(self, encoding: str) -> tuple[Decoder | None, bool]:
+        """Give what undoes an encoding, and whether there is nothing to undo any more."""
+        try:
+            return decoder(encoding), True
+        except LookupError as error:
+            self._recorder.complain(encoding, f"bodies are recorded as they come: {error}")
+            return None, False
+
+    def request(self, chunk: bytes, *, more: bool = False) -> None:
+        """Take the request body's next bytes, as they came over the wire.
+
+        Args:
+            chunk: the bytes.
+            more: whether others follow; a call that ends before they do says that its
+                request was cut.
+        """
+        if self.finished:
+            return
+        self._request_open = more
+        if not chunk:
             return
         try:
+            chunk = _exactly_bytes(chunk)
             decode = self._decode_request
-            self._recording.feed_request(decode(chunk) if decode else _exactly_bytes(chunk))
+            for piece in (chunk,) if decode is None else decode.feed(chunk):
+                self._recording.feed_request(piece)
         except Exception as error:  # noqa: BLE001 - a record must not cost the call
             self._recorder.complain("request", f"a request is not recorded: {error!r}")
 
@@ -351,9 +371,8 @@ class Call:
         self.status = status
         kind = content_type.partition(";")[0].strip().lower()
         self.streaming = kind == "text/event-stream"
-        if content_encoding:
-            self._decode_response = decoder(content_encoding)
-        self._recording.start_response(self.streaming)
+        self._decode_response, readable = self._decoder(content_encoding)
+        self._recording.start_response(self.streaming and readable)
 
     def response(self, chunk: bytes) -> int | None:
         """Take the response body's next bytes, as they came over the wire.
@@ -364,18 +383,21 @@ class Call:
         """
         if not chunk or self.finished:
             return None
+        first_token, end = False, None
         try:
+            chunk = _exactly_bytes(chunk)
             decode = self._decode_response
-            first_token, offset = self._recording.feed_response(
-                decode(chunk) if decode else _exactly_bytes(chunk)
-            )
+            for piece in (chunk,) if decode is None else decode.feed(chunk):
+                said, offset = self._recording.feed_response(piece)
+                first_token |= said
+                # Offsets in a decoded chunk are none in the encoded one: all of it waits.
+                if offset is not None:
+                    end = offset if decode is None else 0
         except Exception as error:  # noqa: BLE001 - a record must not cost the call
             self._recorder.complain("response", f"a response is not recorded: {error!r}")
-            return None
         if first_token:
             self._ttft_ms = (time.perf_counter() - self._start) * 1000
-        # Offsets in a decoded chunk are none in the encoded one: all of it waits.
-        return 0 if decode and offset is not None else offset
+        return end
 
     def add_facts(self, facts: Mapping[str, Any]) -> None:
         """Take exchange fields that only the server knows; ill-typed ones are left out."""
@@ -452,6 +474,7 @@ class Call:
             status_code=self.status,
             error_category=error_category,
             client_session_id=self._client_session_id,
+            request_cut=self._request_open,
             **self._facts,
         )
 
@@ -459,30 +482,3 @@ class Call:
 def _exactly_bytes(chunk: bytes | bytearray | memoryview) -> bytes:
     """Give what servers also let applications send as what the core takes."""
     return chunk if type(chunk) is bytes else bytes(chunk)
-
-
-Decode = Callable[[bytes], bytes]
-
-
-def decoder(encoding: str) -> Decode | None:
-    """Give what undoes a content encoding for the record; the wire keeps its bytes.
-
-    gzip and deflate are undone; of others the record gets the bytes as they are, which
-    are no JSON: `response_raw` and `capture_parse_error` say so.
-    """
-    if encoding.strip().lower() not in ("gzip", "x-gzip", "deflate"):
-        return None
-    inflate = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)
-    broken = False
-
-    def decode(chunk: bytes) -> bytes:
-        nonlocal broken
-        if broken:
-            return b""
-        try:
-            return inflate.decompress(chunk)
-        except zlib.error:
-            broken = True
-            return b""
-
-    return decode

@@ -98,7 +98,7 @@ impl Recording {
         *, model_call_id, server_name = None, started_at, completed_at,
         latency_ms, latency_ttft_ms = None, status_code = None, error_category = None,
         client_session_id = None, upstream_attempted = None, response_source = None,
-        upstream_status_code = None, local_response_reason = None,
+        upstream_status_code = None, local_response_reason = None, request_cut = false,
     ))]
     #[allow(clippy::too_many_arguments)] // the exchange's fields, by keyword
     fn end(
@@ -116,9 +116,16 @@ impl Recording {
         response_source: Option<String>,
         upstream_status_code: Option<i64>,
         local_response_reason: Option<String>,
+        request_cut: bool,
     ) -> PyResult<EndedCall> {
         let mut bodies = self.bodies.lock().unwrap_or_else(PoisonError::into_inner);
-        let Bodies { request, response } = bodies.take().ok_or_else(ended)?;
+        let Bodies {
+            mut request,
+            response,
+        } = bodies.take().ok_or_else(ended)?;
+        if request_cut {
+            request.cut_off();
+        }
         let call = Ended {
             dialect: self.dialect.clone(),
             model_call_id,

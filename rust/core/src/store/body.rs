@@ -52,6 +52,11 @@ impl Body {
         self.text.extend_from_slice(&chunk[..chunk.len().min(room)]);
     }
 
+    /// Says that more of the body was to come than came.
+    pub fn cut_off(&mut self) {
+        self.cut |= !self.text.is_empty();
+    }
+
     #[must_use]
     pub fn is_cut(&self) -> bool {
         self.cut
