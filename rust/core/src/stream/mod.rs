@@ -14,6 +14,7 @@ mod reported;
 mod responses;
 mod rope;
 mod rules;
+mod source;
 mod sse;
 mod text;
 mod value;

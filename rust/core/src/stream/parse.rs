@@ -1,6 +1,7 @@
 //! JSON text into a [`Value`], at two strictnesses.
 
 use super::rope::Rope;
+use super::source::{Given, Lent, Source};
 use super::text::{Key, Text};
 use super::value::{Object, Value};
 
@@ -9,7 +10,7 @@ use super::value::{Object, Value};
 pub const MAX_DEPTH: usize = 1000;
 
 /// An integer of more digits would make its record unreadable (contract, section 3).
-const MAX_DIGITS: usize = 4300;
+pub(super) const MAX_DIGITS: usize = 4300;
 
 /// What a text may get wrong and still parse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,97 +91,8 @@ pub(super) fn glance(json: &Rope, wanted: &[&str]) -> Object {
     found
 }
 
-/// Where JSON text comes from, piece by piece.
-pub(crate) trait Source {
-    /// The bytes at hand; none only at the end.
-    fn rest(&self) -> &[u8];
-    /// Goes on by so many of the bytes at hand.
-    fn advance(&mut self, count: usize);
-}
-
-/// Text that stays where it is.
-pub(crate) struct Lent<'a> {
-    now: &'a [u8],
-    later: Option<Box<dyn Iterator<Item = &'a [u8]> + 'a>>,
-}
-
-impl<'a> Lent<'a> {
-    pub(crate) fn new(json: &'a [u8]) -> Self {
-        Self {
-            now: json,
-            later: None,
-        }
-    }
-
-    fn of(rope: &'a Rope) -> Self {
-        if !rope.is_long() {
-            return Self::new(rope.first());
-        }
-        let mut source = Self {
-            now: b"",
-            later: Some(Box::new(rope.pieces())),
-        };
-        source.advance(0);
-        source
-    }
-}
-
-impl Source for Lent<'_> {
-    fn rest(&self) -> &[u8] {
-        self.now
-    }
-
-    fn advance(&mut self, count: usize) {
-        self.now = &self.now[count..];
-        while self.now.is_empty()
-            && let Some(later) = &mut self.later
-        {
-            match later.next() {
-                Some(next) => self.now = next,
-                None => self.later = None,
-            }
-        }
-    }
-}
-
-/// Text that is let go as it is read.
-struct Given<I> {
-    now: Vec<u8>,
-    at: usize,
-    later: I,
-}
-
-impl Given<()> {
-    #[allow(clippy::new_ret_no_self)] // the iterator has no name
-    fn new(rope: Rope) -> Given<impl Iterator<Item = Vec<u8>>> {
-        let mut source = Given {
-            now: Vec::new(),
-            at: 0,
-            later: rope.into_pieces(),
-        };
-        source.advance(0);
-        source
-    }
-}
-
-impl<I: Iterator<Item = Vec<u8>>> Source for Given<I> {
-    fn rest(&self) -> &[u8] {
-        &self.now[self.at..]
-    }
-
-    fn advance(&mut self, count: usize) {
-        self.at += count;
-        if self.at == self.now.len()
-            && let Some(next) = self.later.next()
-        {
-            self.now = next;
-            self.at = 0;
-        }
-    }
-}
-
 /// A position in a JSON text.
-pub(crate) struct Parser<S> {
+pub(super) struct Parser<S> {
     source: S,
     strictness: Strictness,
     /// Checks only: strings and containers come out empty.
@@ -192,7 +104,7 @@ pub(crate) struct Parser<S> {
 }
 
 impl<S: Source> Parser<S> {
-    pub(crate) fn new(source: S, strictness: Strictness) -> Self {
+    pub(super) fn new(source: S, strictness: Strictness) -> Self {
         Self {
             source,
             strictness,
@@ -232,7 +144,7 @@ impl<S: Source> Parser<S> {
     }
 
     /// Whether nothing but blanks is left.
-    pub(crate) fn at_end(&mut self) -> bool {
+    pub(super) fn at_end(&mut self) -> bool {
         self.blanks();
         self.peek().is_none()
     }
@@ -247,7 +159,7 @@ impl<S: Source> Parser<S> {
         Some(())
     }
 
-    pub(crate) fn value(&mut self, depth: usize) -> Option<Value> {
+    pub(super) fn value(&mut self, depth: usize) -> Option<Value> {
         self.blanks();
         match self.peek()? {
             b'"' => self.string().map(Value::String),
@@ -277,7 +189,7 @@ impl<S: Source> Parser<S> {
     }
 
     /// Walks an object; `member` is called with each key, the parser standing at its value.
-    pub(crate) fn members(
+    pub(super) fn members(
         &mut self,
         mut member: impl FnMut(&mut Self, Key) -> Option<()>,
     ) -> Option<()> {
@@ -485,155 +397,5 @@ fn number(digits: &[u8], strictness: Strictness) -> Option<Value> {
         Some(Value::Number(digits.into()))
     } else {
         (strictness == Strictness::Event).then_some(Value::Null)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn event(json: &str) -> Option<String> {
-        parse(json.as_bytes(), Strictness::Event)
-            .map(|value| String::from_utf8(value.to_json()).unwrap())
-    }
-
-    fn arguments(json: &str) -> Option<String> {
-        parse(json.as_bytes(), Strictness::Arguments)
-            .map(|value| String::from_utf8(value.to_json()).unwrap())
-    }
-
-    #[test]
-    fn order_digits_and_duplicates_stay() {
-        let json = r#"{"b":18446744073709551616,"a":1.50e+3,"b":[-0,0.0]}"#;
-        assert_eq!(event(json).as_deref(), Some(json));
-        let Some(Value::Object(object)) = parse(json.as_bytes(), Strictness::Event) else {
-            panic!("an object")
-        };
-        assert!(
-            matches!(object.get("b"), Some(Value::Array(_))),
-            "the last one counts"
-        );
-    }
-
-    #[test]
-    fn what_no_reader_could_take_is_null_in_events_and_an_error_in_arguments() {
-        let long = "9".repeat(MAX_DIGITS + 1);
-        for bad in [
-            "NaN",
-            "Infinity",
-            "-Infinity",
-            "1e999",
-            "-1.5E400",
-            long.as_str(),
-        ] {
-            assert_eq!(
-                event(&format!("[{bad},1]")).as_deref(),
-                Some("[null,1]"),
-                "{bad}"
-            );
-            assert_eq!(arguments(&format!("[{bad},1]")), None, "{bad}");
-        }
-        assert_eq!(event("\"a\tb\"").as_deref(), Some("\"a\\tb\""));
-        assert_eq!(arguments("\"a\tb\""), None);
-    }
-
-    #[test]
-    fn broken_text_does_not_parse() {
-        for bad in [
-            "",
-            " ",
-            "{",
-            "[1",
-            "[1,]",
-            "{\"a\":1,}",
-            "{a:1}",
-            "01",
-            "1.",
-            ".5",
-            "+1",
-            "1e",
-            "-",
-            "tru",
-            "nul",
-            "\"\\x\"",
-            "\"\\u12\"",
-            "\"a",
-            "[] []",
-            "1 2",
-            "-NaN",
-            "NaNN",
-            "{\"a\" 1}",
-            "'a'",
-        ] {
-            assert_eq!(event(bad), None, "{bad:?}");
-            assert_eq!(arguments(bad), None, "{bad:?}");
-        }
-    }
-
-    #[test]
-    fn depth_is_bounded() {
-        let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
-        assert!(event(&nested(MAX_DEPTH)).is_some());
-        assert!(event(&nested(MAX_DEPTH + 1)).is_none());
-        assert!(event(&"[".repeat(1_000_000)).is_none());
-        assert!(event(&"{\"a\":".repeat(1_000_000)).is_none());
-    }
-
-    proptest! {
-        #[test]
-        fn never_panics_and_writes_what_a_strict_parser_takes(
-            bytes in proptest::collection::vec(any::<u8>(), 0..60)
-        ) {
-            if let Some(value) = parse(&bytes, Strictness::Event) {
-                let written = value.to_json();
-                prop_assert!(serde_json::from_slice::<serde_json::Value>(&written).is_ok());
-            }
-        }
-
-        #[test]
-        fn agrees_with_a_known_parser_on_json_like_text(
-            json in "[\\[\\]{}\":,0-9eE.+\\- a\\\\ntu]{0,24}"
-        ) {
-            let theirs = serde_json::from_str::<serde_json::Value>(&json);
-            let ours = parse(json.as_bytes(), Strictness::Arguments);
-            if let Ok(theirs) = theirs {
-                let ours = ours.expect("valid JSON parses");
-                let back: serde_json::Value = serde_json::from_slice(&ours.to_json()).unwrap();
-                prop_assert_eq!(back, theirs);
-            } else if let Some(ours) = ours {
-                // Lone half surrogates are the one thing we take and a strict parser does not.
-                prop_assert!(json.contains("\\u"), "{} {:?}", json, ours);
-            }
-        }
-    }
-
-    #[test]
-    fn pieces_parse_like_the_whole() {
-        let json = br#" {"a":[1,-2.5e+3,true,null,NaN,-Infinity,"x\\\u00e9\ud83d\ude00y"],"logprobs":{"content":[{"token":"t","logprob":-0.5},1]},"b":{"c":"d"}} "#;
-        let whole = parse_event(Rope::from(json.to_vec())).unwrap();
-        let written = String::from_utf8(whole.to_json()).unwrap();
-        assert!(
-            written.contains("[1,-2.5e+3,true,null,null,null,"),
-            "{written}"
-        );
-        for cut in 0..=json.len() {
-            for second in [cut, (cut + 1).min(json.len()), (cut + 3).min(json.len())] {
-                let mut rope = Rope::default();
-                for piece in [&json[..cut], &json[cut..second], &json[second..]] {
-                    rope.push(piece);
-                    rope.begin_piece();
-                }
-                assert!(glance(&rope, &["b"]).object("b").is_some());
-                let parsed = parse_event(rope).unwrap();
-                assert_eq!(parsed.to_json(), whole.to_json(), "cut at {cut}");
-            }
-        }
-        let mut rope = Rope::default();
-        for piece in [&b"{\"a\":1,"[..], b"\"b\":}"] {
-            rope.push(piece);
-            rope.begin_piece();
-        }
-        assert_eq!(parse_event(rope.clone()), Err(rope), "given back");
     }
 }

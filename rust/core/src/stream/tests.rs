@@ -327,5 +327,6 @@ fn chat_usage_is_the_last_with_counts() {
 mod cuts;
 mod ends;
 mod items;
+mod parse;
 mod servers;
 mod tool_calls;
