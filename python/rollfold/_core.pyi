@@ -1,12 +1,13 @@
 """The compiled part: Rust, without a Python object in its loops."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self, TypeAlias, final
 
 __all__ = [
     "MAX_UNPACKED",
+    "Body",
     "CaptureQueue",
     "CaptureReading",
     "CaptureWriter",
@@ -37,7 +38,6 @@ __all__ = [
     "loads",
     "log_record_key",
     "log_writer_at_work",
-    "members",
     "pack_json",
     "pack_object",
     "prepare_log",
@@ -576,8 +576,20 @@ def fold_dict(
 ) -> dict[str, Any]:
     """Enrich a dict in place; give what was met on the way. `wait_s` bounds what is waited."""
 
+@final
+class Body:
+    """A result on its way into the JSON forms: read once, then asked for keys and folded.
+
+    Raises `TypeError` for what is neither `bytes` nor a dict, `ValueError` where the bytes are
+    no strict JSON object.
+    """
+
+    def __new__(cls, result: bytes | Mapping[str, Any]) -> Self: ...
+    def members(self, keys: Sequence[str]) -> dict[str, Any]:
+        """Give the values of some keys; null and missing ones are left out."""
+
 def fold_batch(
-    items: list[tuple[Request | None, bytes | dict[str, Any], dict[str, Any]]],
+    items: list[tuple[Request | None, Body, dict[str, Any]]],
     form: str,
     threads: int,
     converter: Callable[..., Any],
@@ -591,9 +603,6 @@ def fold_batch(
     `log`, the compression's level (None: plain lines) and for each item the rollout id and
     whether it never started, `LogFrames` come in the text's place.
     """
-
-def members(text: bytes, keys: list[str]) -> dict[str, Any]:
-    """Give the values of some keys of a JSON object. Raises `ValueError` where it is none."""
 
 def turn_content(dialect: str, request: object, response: object) -> tuple[Any, Any, Any, int]:
     """Give a call's turn content in a dialect that needs no converter."""

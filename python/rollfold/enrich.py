@@ -9,10 +9,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from rollfold import _core, identity
-from rollfold.dialects.anthropic import convert_batch
+from rollfold.dialects.anthropic import convert_batch, convert_batch_json
 from rollfold.errors import RolloutIdError
 from rollfold.rollout import (
-    ASKED,
     Dirs,
     Form,
     Options,
@@ -241,13 +240,13 @@ def enrich_run_result_json(  # noqa: D417 -- the rest is said where it points to
     )
     check_form(form)
     item = json_item(options, row, result, rollout_latency_ms, not_before)
-    (outcome,) = _core.fold_batch([item.job], form, 1, convert_batch)
+    (outcome,) = _core.fold_batch([item.job], form, 1, convert_batch_json)
     if isinstance(outcome, BaseException):
         raise outcome
     text: bytes
     text, report = outcome
-    if item.rollout_id is not None:
-        note(report, item.rollout_id)
+    if item.who.rollout_id is not None:
+        note(report, item.who.rollout_id)
     return text
 
 
@@ -286,20 +285,19 @@ def prepare_enriched(  # noqa: D417 -- the rest is said where it points to
         foreign_settle_s,
     )
     item = json_item(options, row, result, rollout_latency_ms, not_before)
-    known = _core.members(result, ASKED) if isinstance(result, bytes) else dict(result)
-    never_started = identify(row, known).never_started
+    known = dict(item.known)
     # The record's own keys count, where row and result disagree.
     identity.copy_identity(row, known)
     try:
         rollout_id = identity.rollout_id(known)
     except RolloutIdError:
         rollout_id = None
-    log = (level, [(rollout_id, never_started)])
-    (outcome,) = _core.fold_batch([item.job], form, 1, convert_batch, log=log)
+    log = (level, [(rollout_id, item.who.never_started)])
+    (outcome,) = _core.fold_batch([item.job], form, 1, convert_batch_json, log=log)
     if isinstance(outcome, BaseException):
         raise outcome
     frames: _core.LogFrames
     frames, report = outcome
-    if item.rollout_id is not None:
-        note(report, item.rollout_id)
+    if item.who.rollout_id is not None:
+        note(report, item.who.rollout_id)
     return frames

@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from rollfold import _core
-from rollfold.dialects.anthropic import convert_batch
+from rollfold.dialects.anthropic import convert_batch_json
 from rollfold.enrich import Prepared, prepare_one
 from rollfold.rollout import Dirs, Form, JsonItem, Options, Result, Row, check_form, json_item, note
 
@@ -118,7 +118,7 @@ def _results_json(
                 break
             batch.append(entry)
         jobs = [entry.job for entry in batch]
-        outcomes = _core.fold_batch(jobs, form, threads, convert_batch, left)
+        outcomes = _core.fold_batch(jobs, form, threads, convert_batch_json, left)
         for entry, outcome in zip(batch, outcomes, strict=False):
             waiting.popleft()
             if isinstance(outcome, Exception):
@@ -126,8 +126,8 @@ def _results_json(
                 continue
             text, report = outcome
             left = max(left - report["waited_s"], 0.0)
-            if entry.rollout_id is not None:
-                note(report, entry.rollout_id)
+            if entry.who.rollout_id is not None:
+                note(report, entry.who.rollout_id)
             yield text
     if source.error is not None:
         raise source.error

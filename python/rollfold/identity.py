@@ -25,6 +25,8 @@ IDENTITY_KEYS: Final[tuple[str, ...]] = (
 TASK_ID_KEYS: Final[tuple[str, ...]] = ("task_id", "problem_id", "instance_id")
 """Keys that name a task, the first present one wins."""
 
+_ID_KEYS: Final = (ROLLOUT_ID, TASK_INDEX, ROLLOUT_INDEX, ATTEMPT_INDEX)
+
 MAX_ROLLOUT_ID_LENGTH: Final = 200
 """Characters of a rollout id, its attempt suffix included."""
 
@@ -136,6 +138,8 @@ def resolve(row: Mapping[str, Any], result: Mapping[str, Any]) -> tuple[str | No
             the result completed from it.
     """
     own = rollout_id(row)
+    if own is not None and all(result.get(key) in (None, row.get(key)) for key in _ID_KEYS):
+        return own, None  # nothing to disagree on: almost always
     completed = {key: result.get(key) for key in IDENTITY_KEYS}
     copy_identity(row, completed)
     if own is None:

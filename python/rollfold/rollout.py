@@ -220,14 +220,20 @@ def _code(gap: object) -> object:
 
 
 class JsonItem(NamedTuple):
-    """A rollout for the JSON forms: its id, and what the core gets."""
+    """A rollout for the JSON forms: who it is, what is known of it, and what the core gets."""
 
-    rollout_id: str | None
-    job: tuple[_core.Request | None, bytes | Result, dict[str, Any]]
+    who: Who
+    known: Mapping[str, Any]
+    job: tuple[_core.Request | None, _core.Body, dict[str, Any]]
 
 
-ASKED = [*identity.IDENTITY_KEYS, *identity.TASK_ID_KEYS]
-ASKED += ["_ng_omitted_rollout", "_ng_dispatch_drained", "_ng_failure_class"]
+_ASKED = (
+    *identity.IDENTITY_KEYS,
+    *identity.TASK_ID_KEYS,
+    "_ng_omitted_rollout",
+    "_ng_dispatch_drained",
+    "_ng_failure_class",
+)
 
 
 def json_item(
@@ -238,15 +244,21 @@ def json_item(
     not_before: float | None,
 ) -> JsonItem:
     """Give a rollout for the JSON forms; neither row nor result is changed."""
+    body = None
     known: Mapping[str, Any]
-    known = _core.members(result, ASKED) if isinstance(result, bytes) else result
+    if isinstance(result, bytes):
+        body = _core.Body(result)
+        known = body.members(_ASKED)
+    else:
+        known = result
     who = identify(row, known)
+    body = body or _core.Body(known)
     keys = {key: row[key] for key in identity.IDENTITY_KEYS if row.get(key) is not None}
     if who.never_started:
-        return JsonItem(None, (None, result, keys))
+        return JsonItem(who, known, (None, body, keys))
     if who.rollout_id is None:
         whole = _core.loads(result) if isinstance(result, bytes) else dict(result)
         say_without_id(whole)
-        return JsonItem(None, (None, whole, keys))
+        return JsonItem(who, known, (None, _core.Body(whole), keys))
     request = request_of(options, who, row, known, latency_ms=latency_ms, not_before=not_before)
-    return JsonItem(who.rollout_id, (request, result, keys))
+    return JsonItem(who, known, (request, body, keys))

@@ -118,6 +118,14 @@ def convert_batch(jobs: Iterable[tuple[str, object]]) -> list[object]:
     return outcomes
 
 
+def convert_batch_json(jobs: Iterable[tuple[str, object]]) -> list[object]:
+    """Convert as `convert_batch` does, messages and systems alone: each item comes as JSON."""
+    return [
+        outcome if isinstance(outcome, Unconverted) else [_serialised(item) for item in outcome]
+        for outcome in cast("list[Unconverted | list[Item]]", convert_batch(jobs))
+    ]
+
+
 def turn_content(request: Mapping[str, Any] | None, response: Mapping[str, Any]) -> TurnContent:
     """Give the turn of one call; where a block does not convert, what came stays as it is.
 
@@ -303,8 +311,8 @@ def _type_of(block: object) -> str:
     return kind if isinstance(kind, str) and kind else "unknown"
 
 
-def _serialised(items: list[Item]) -> bytes:
+def _serialised(value: Item | list[Item]) -> bytes:
     try:
-        return orjson.dumps(items)
+        return orjson.dumps(value)
     except TypeError:  # half surrogates: no capture holds one, a caller's own message may
-        return _dumps_ascii(items).encode()
+        return _dumps_ascii(value).encode()

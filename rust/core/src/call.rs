@@ -4,9 +4,9 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::content::{Decision, Response};
-use crate::exchange::{Exchange, ScanState, model_ref_name};
+use crate::exchange::{Exchange, ScanState};
 use crate::intern::{Interner, SharedId};
-use crate::json::{MAX_RECORD_DEPTH, Raw, Scanner, Tape};
+use crate::json::{Kind, MAX_RECORD_DEPTH, Raw, Scanner, Tape};
 use crate::observe::Reference;
 use crate::usage::{Count, Usage};
 use crate::value::{Key, Members, Value};
@@ -111,7 +111,7 @@ pub struct CallRecord<'a> {
     /// The tool calls as records show them.
     pub tool_calls: Vec<Value<'a>>,
     /// The reasoning as one text.
-    pub reasoning_content: Option<String>,
+    pub reasoning_content: Option<Value<'a>>,
     /// The model's decision, where the response holds one.
     pub decision: Option<Decision<'a>>,
 }
@@ -132,10 +132,7 @@ impl<'a> CallRecord<'a> {
             model_call_id: text(exchange.model_call_id),
             client_session_id: text(exchange.client_session_id),
             call_index,
-            model_ref: exchange
-                .model_ref
-                .and_then(model_ref_name)
-                .map(|name| ModelRef { name }),
+            model_ref: exchange.model_name.take().map(|name| ModelRef { name }),
             status_code: exchange.status_code,
             upstream_attempted: exchange.upstream_attempted.and_then(Raw::as_bool),
             response_source: text(exchange.response_source),
@@ -218,8 +215,9 @@ impl<'a> CallRecord<'a> {
                 cache_creation_tokens: count("cache_creation_tokens")
                     .or(call.usage.cache_creation_tokens),
             },
-            reasoning_content: text("reasoning_content")
-                .map(Cow::into_owned)
+            reasoning_content: known("reasoning_content")
+                .filter(|value| value.kind() == Kind::String)
+                .map(Value::Raw)
                 .or(call.reasoning_content),
             ..call
         })
@@ -235,8 +233,9 @@ impl<'a> CallRecord<'a> {
             .model_ref
             .as_ref()
             .map_or(Value::Null, ModelRef::to_value);
-        let mut members: Vec<(&'static str, Value<'a>)> = Vec::with_capacity(32);
-        members.extend([
+        let mut members = Members::with_capacity(32);
+        let named = |(name, value)| (Key::Name(name), value);
+        let known = [
             ("model_call_id", text(&self.model_call_id)),
             ("response_id", text(&self.response_id)),
             ("client_session_id", text(&self.client_session_id)),
@@ -263,22 +262,24 @@ impl<'a> CallRecord<'a> {
             ("tokens_out", count(self.usage.tokens_out)),
             ("tokens_reasoning", count(self.usage.tokens_reasoning)),
             ("tokens_total", count(self.usage.tokens_total)),
-        ]);
+        ];
+        members.extend(known.map(named));
         if payloads {
             let body =
                 |body: &Option<Payload<'a>>| body.as_ref().map_or(Value::Null, Payload::to_value);
-            members.extend([
+            let bodies = [
                 ("request", body(&self.request)),
                 ("response", body(&self.response)),
                 ("request_raw", Value::raw(self.request_raw)),
                 ("response_raw", Value::raw(self.response_raw)),
-            ]);
+            ];
+            members.extend(bodies.map(named));
         }
-        members.extend([
+        let derived = [
             ("tool_calls", Value::Array(self.tool_calls.clone())),
             (
                 "reasoning_content",
-                Value::text(self.reasoning_content.clone()),
+                self.reasoning_content.clone().unwrap_or(Value::Null),
             ),
             (
                 "cache_hit",
@@ -294,13 +295,9 @@ impl<'a> CallRecord<'a> {
             ("error_category", text(&self.error_category)),
             ("latency_total_ms", Value::raw(self.latency_total_ms)),
             ("latency_ttft_ms", Value::raw(self.latency_ttft_ms)),
-        ]);
-        Value::Object(
-            members
-                .into_iter()
-                .map(|(name, value)| (Key::Name(name), value))
-                .collect(),
-        )
+        ];
+        members.extend(derived.map(named));
+        Value::Object(members)
     }
 
     /// The full reference to this call.

@@ -227,14 +227,15 @@ impl<'t, 'a> Response<'t, 'a> {
             .filter(move |block| tape.member(*block, "type").is_str("tool_use"))
     }
 
-    /// The reasoning as one text.
+    /// The reasoning as one string: mostly it came as one, and stays as it came.
     #[must_use]
-    pub fn reasoning(self) -> Option<String> {
+    pub fn reasoning(self) -> Option<Value<'a>> {
         let (shape, list) = self.shape()?;
-        let mut texts: Vec<Cow<'a, str>> = Vec::new();
-        let mut take = |raw: Raw<'a>| match raw.as_str() {
-            Some(text) if !text.is_empty() => texts.push(text),
-            _ => {}
+        let mut texts: Vec<Raw<'a>> = Vec::new();
+        let mut take = |raw: Raw<'a>| {
+            if raw.kind() == Kind::String && !is_empty(raw) {
+                texts.push(raw);
+            }
         };
         let tape = self.tape;
         for node in self.objects(list) {
@@ -267,7 +268,14 @@ impl<'t, 'a> Response<'t, 'a> {
                 Shape::Output => {}
             }
         }
-        (!texts.is_empty()).then(|| texts.join("\n"))
+        match texts[..] {
+            [] => None,
+            [text] => Some(Value::Raw(text)),
+            _ => {
+                let texts: Vec<_> = texts.into_iter().filter_map(Raw::as_str).collect();
+                Some(Value::Str(Cow::Owned(texts.join("\n"))))
+            }
+        }
     }
 
     /// A chat message's `reasoning_content`, else its `reasoning`.
@@ -342,7 +350,7 @@ impl<'t, 'a> Response<'t, 'a> {
     /// The response's members, what may come again shared.
     pub fn parts(self, shared: &mut Interner<'a>) -> Members<'a> {
         let tape = self.tape;
-        let mut members = Members::new();
+        let mut members = Members::with_capacity(8);
         for node in tape.children(self.root) {
             let raw = tape.value(node);
             let key = tape.node(node).key.unwrap_or(Raw::NULL);
@@ -399,7 +407,7 @@ fn choices_value<'a>(tape: &Tape<'a>, list: usize, shared: &mut Interner<'a>) ->
         return Value::Raw(raw);
     }
     let choice = |node: usize, shared: &mut Interner<'a>| {
-        let mut members = Members::new();
+        let mut members = Members::with_capacity(4);
         for child in tape.children(node) {
             let key = tape.node(child).key.unwrap_or(Raw::NULL);
             let value = tape.value(child);

@@ -28,6 +28,8 @@ pub struct Exchange<'a> {
     pub dialect: Option<Raw<'a>>,
     /// `model_ref`
     pub model_ref: Option<Raw<'a>>,
+    /// The name in it, where it has the one shape there is.
+    pub model_name: Option<Cow<'a, str>>,
     /// `started_at`
     pub started_at: Option<Raw<'a>>,
     /// `completed_at`
@@ -109,6 +111,7 @@ impl<'a> Exchange<'a> {
         })?;
         utf8.finish(scanner)?;
         exchange.text = scanner.slice(start, scanner.pos());
+        exchange.model_name = exchange.model_ref.and_then(model_ref_name);
         Ok(exchange)
     }
 
@@ -143,9 +146,7 @@ impl<'a> Exchange<'a> {
         let checks: [(&'static str, Option<Raw<'a>>, &dyn Fn(Raw<'_>) -> bool); 14] = [
             ("model_call_id", self.model_call_id, &string),
             ("dialect", self.dialect, &string),
-            ("model_ref", self.model_ref, &|raw| {
-                model_ref_name(raw).is_some()
-            }),
+            ("model_ref", self.model_ref, &|_| self.model_name.is_some()),
             ("started_at", self.started_at, &number),
             ("completed_at", self.completed_at, &number),
             ("latency_ms", self.latency_ms, &number),

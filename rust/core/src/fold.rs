@@ -15,8 +15,8 @@ use crate::exchange::ScanState;
 use crate::intern::Interner;
 use crate::json::Raw;
 use crate::observe::{
-    Bundle, INVOCATION, Joined, NonFinite, Record, attach_compactions, join, parse_gaps,
-    parse_verifiers, resolve_verifiers,
+    Bundle, CallIndex, INVOCATION, Joined, Malformed, NonFinite, Record, attach_compactions, join,
+    parse_gaps, parse_verifiers, resolve_verifiers,
 };
 use crate::perf::perf;
 use crate::resume::{Held, without_bodies, without_ours};
@@ -211,7 +211,9 @@ impl<'a> Fold<'a> {
         if task.failed && read.calls.is_empty() && read.unreadable == 0 {
             return Stage::Bare(gaps);
         }
-        let payloads = task.payloads && !is_redacted(sections);
+        let observations = sections.observations.filter(|raw| !raw.is_null());
+        let parsed = observations.map(|raw| Bundle::parse(raw, sections.non_finite));
+        let payloads = task.payloads && !is_redacted(parsed.as_ref(), sections);
         if !payloads {
             read.calls
                 .iter_mut()
@@ -220,8 +222,6 @@ impl<'a> Fold<'a> {
         if task.mode == Mode::Merge {
             return Stage::Whole(Whole::merged(gaps, payloads));
         }
-        let observations = sections.observations.filter(|raw| !raw.is_null());
-        let parsed = observations.map(|raw| Bundle::parse(raw, sections.non_finite));
         let verifiers = parse_verifiers(sections.verifiers, sections.non_finite);
 
         // What an earlier enrichment made of the observations, before the join renews it.
@@ -242,7 +242,7 @@ impl<'a> Fold<'a> {
         }
         let mut verifier_gaps = Vec::new();
         if task.captured && bundle.is_none() {
-            verifier_gaps = resolve_verifiers(&verifiers, &read.calls).1;
+            verifier_gaps = resolve_verifiers(&verifiers, &CallIndex::new(&read.calls)).1;
         }
         if malformed && task.captured {
             gaps.push(Gap::new("agent_observation_join_failed", None));
@@ -435,15 +435,19 @@ impl<'a> Whole<'a> {
 
 /// Whether the record's own parts say that bodies must not be kept (contract, section
 /// 13); malformed ones are asked too.
-fn is_redacted(sections: &Sections<'_>) -> bool {
+fn is_redacted(bundle: Option<&Result<Bundle<'_>, Malformed>>, sections: &Sections<'_>) -> bool {
+    const CODE: &str = "multimodal_history_redacted";
     let says_so = |part: Option<Raw<'_>>| {
         let gaps = part.and_then(|part| part.get("gaps"));
-        gaps.into_iter().flat_map(Raw::elements).any(|gap| {
-            gap.get("code")
-                .is_some_and(|code| code.is_str("multimodal_history_redacted"))
-        })
+        gaps.into_iter()
+            .flat_map(Raw::elements)
+            .any(|gap| gap.get("code").is_some_and(|code| code.is_str(CODE)))
     };
-    says_so(sections.observations) || says_so(sections.trajectory)
+    let observed = match bundle {
+        Some(Ok(bundle)) => bundle.gaps.iter().any(|gap| gap.code == CODE),
+        _ => says_so(sections.observations),
+    };
+    observed || says_so(sections.trajectory)
 }
 
 fn sent_by_agent<'a>(sections: &Sections<'a>, earlier: Option<&Bundle<'a>>) -> Sent<'a> {

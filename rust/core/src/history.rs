@@ -88,8 +88,8 @@ impl<'a> Histories<'a> {
         utf8: &mut Utf8Mark,
     ) -> Result<Scanned<'a>, Fault> {
         let start = scanner.pos();
-        let mut parts = Members::new();
-        let mut seen = Request::new();
+        let mut parts = Members::with_capacity(8);
+        let mut seen = Request::with_capacity(8);
         let mut extends = None;
         scanner.object(|scanner, key| {
             let value = if is_list_key(key) && scanner.peek() == Some(b'[') {

@@ -25,7 +25,7 @@ pub fn perf<'a>(
         return None;
     }
     let index = CallIndex::new(calls);
-    let (verified, _) = resolve_verifiers(verifiers, calls);
+    let (verified, _) = resolve_verifiers(verifiers, &index);
     let mut counted = vec![false; calls.len()];
     let mut num_turns = 0;
     for invocation in invocations {

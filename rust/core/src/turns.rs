@@ -249,9 +249,16 @@ fn timestamp<'a>(call: &CallRecord<'a>) -> Value<'a> {
 
 /// The content of a message that a model said, where it is a list.
 fn content_said(message: Raw<'_>) -> Option<Raw<'_>> {
-    let role = message.get("role")?;
-    let content = message.get("content")?;
-    (role.is_str("assistant") && content.kind() == Kind::Array).then_some(content)
+    let mut content = None;
+    for (key, value) in message.members() {
+        if key.is_str("content") {
+            content = Some(value);
+        } else if key.is_str("role") && !value.is_str("assistant") {
+            // The role comes first, mostly: what others said is not walked.
+            return None;
+        }
+    }
+    content.filter(|content| content.kind() == Kind::Array)
 }
 
 /// A turn of converted messages, or the first block that could not be.

@@ -1,35 +1,41 @@
 //! Holds Python's cyclic garbage collector off while many objects are built.
 
-use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 
 /// While it lives, the collector does not run by itself.
 ///
 /// A record is some hundred thousand new objects, none of them garbage. The collector counts
 /// them and walks all of them again and again (half the time of building token arrays); after
 /// the pause it looks at them once. Nothing else runs meanwhile: who builds is attached.
-pub struct GcPause<'py>(Option<Bound<'py, PyModule>>);
+pub struct GcPause<'py>(Option<&'py Py<PyAny>>, Python<'py>);
 
 impl<'py> GcPause<'py> {
     /// Pauses the collector where it is on.
     pub fn new(py: Python<'py>) -> Self {
-        let pause = || -> PyResult<Option<Bound<'py, PyModule>>> {
-            let gc = py.import(intern!(py, "gc"))?;
-            let enabled: bool = gc.call_method0(intern!(py, "isenabled"))?.extract()?;
-            if enabled {
-                gc.call_method0(intern!(py, "disable"))?;
+        static CALLS: [PyOnceLock<Py<PyAny>>; 3] = [const { PyOnceLock::new() }; 3];
+        let pause = || -> PyResult<_> {
+            let [is_enabled, disable, enable] = &CALLS;
+            let enabled: bool = is_enabled
+                .import(py, "gc", "isenabled")?
+                .call0()?
+                .extract()?;
+            if !enabled {
+                return Ok(None);
             }
-            Ok(enabled.then_some(gc))
+            enable.import(py, "gc", "enable")?;
+            disable.import(py, "gc", "disable")?.call0()?;
+            Ok(enable.get(py))
         };
         // Without a collector to pause (an embedded interpreter, say) there is nothing to do.
-        Self(pause().unwrap_or_default())
+        Self(pause().unwrap_or_default(), py)
     }
 }
 
 impl Drop for GcPause<'_> {
     fn drop(&mut self) {
-        if let Some(gc) = &self.0 {
-            let _ = gc.call_method0(intern!(gc.py(), "enable"));
+        if let Some(enable) = self.0 {
+            let _ = enable.call0(self.1);
         }
     }
 }

@@ -120,7 +120,7 @@ impl<'py, 'a> Objects<'py, 'a> {
                 let name = key.as_str().unwrap_or_default();
                 dict.set_item(PyString::new(self.py, &name[1..]), value)?;
             } else {
-                dict.set_item(self.builder.key(key.bytes()), value)?;
+                dict.set_item(self.builder.key(key.bytes())?, value)?;
             }
         }
         Ok(dict.into_any())

@@ -67,6 +67,24 @@ pub(super) fn number_run(text: &[u8], at: usize) -> usize {
     }
 }
 
+/// Whether `text` could hold an integer beyond 64 bits: whether 19 digits follow one another
+/// anywhere in it, also in a string or a fraction.
+#[must_use]
+pub fn has_long_integer(text: &[u8]) -> bool {
+    const RUN: usize = 19;
+    // Blocks overlap: every run of that length lies whole in one of them.
+    (0..text.len()).step_by(BLOCK - RUN + 1).any(|at| {
+        let digits = bits(&block(text, at), |lane| {
+            at_most(lane - u8x16::splat(b'0'), 9)
+        });
+        let twos = digits & digits >> 1;
+        let fours = twos & twos >> 2;
+        let eights = fours & fours >> 4;
+        let sixteens = eights & eights >> 8;
+        sixteens & sixteens >> 3 != 0
+    })
+}
+
 /// Whether there is a comma between any two dots.
 #[inline]
 fn one_dot_each(mut dots: u64, commas: u64) -> bool {
@@ -167,6 +185,21 @@ mod tests {
             assert_eq!(string_marks_of(&bytes), marks, "{value}");
             assert_eq!(number_masks(&bytes), naive_masks(&bytes), "{value}");
         }
+    }
+
+    #[test]
+    fn a_run_of_19_digits_is_found_wherever_it_stands() {
+        for len in [17, 18, 19, 20, 40] {
+            for before in 0..130 {
+                let mut text = vec![b'x'; before];
+                text.extend(std::iter::repeat_n(b'7', len));
+                assert_eq!(has_long_integer(&text), len >= 19, "{before} {len}");
+                text.extend([b' '; 70]);
+                assert_eq!(has_long_integer(&text), len >= 19, "{before} {len}");
+            }
+        }
+        assert!(!has_long_integer(b""));
+        assert!(!has_long_integer(&b"123456789012345678,".repeat(20)));
     }
 
     /// What `number_run` must find, number by number.

@@ -14,6 +14,7 @@ mod tape;
 mod token;
 mod write;
 
+pub use block::has_long_integer;
 pub use decode::{Decoder, next_delimiter};
 pub use raw::{Elements, Kind, Members, Raw, decode_string, parse_f64, parse_f64_prefix};
 pub use scan::{Scanner, skip_blanks};
@@ -85,6 +86,9 @@ impl std::fmt::Display for Fault {
 
 impl std::error::Error for Fault {}
 
+/// An object's members, keys and values as they came.
+pub type RawMembers<'a> = Vec<(Raw<'a>, Raw<'a>)>;
+
 /// Checks that `text` is one strict JSON value, blanks around it allowed.
 ///
 /// # Errors
@@ -105,6 +109,40 @@ pub fn parse_to_depth(text: &[u8], max_depth: usize) -> Result<Raw<'_>, Fault> {
     scanner.blanks();
     if scanner.at_end() {
         Ok(value)
+    } else {
+        Err(scanner.fault(FaultKind::TrailingBytes))
+    }
+}
+
+/// The members of a text that is one strict JSON object, of duplicate keys the last value;
+/// none where it is another value.
+///
+/// # Errors
+/// The first rule that `text` breaks, with its byte offset.
+pub fn parse_members(text: &[u8], max_depth: usize) -> Result<Option<RawMembers<'_>>, Fault> {
+    check_utf8(text, 0)?;
+    let mut scanner = Scanner::with_max_depth(text, max_depth);
+    scanner.blanks();
+    let mut members = None;
+    if scanner.peek() == Some(b'{') {
+        let members = members.insert(RawMembers::with_capacity(16));
+        scanner.object(|scanner, key| {
+            let value = scanner.value()?;
+            match members
+                .iter_mut()
+                .find(|(other, _)| other.is_same_string(key))
+            {
+                Some(same) => same.1 = value,
+                None => members.push((key, value)),
+            }
+            Ok(())
+        })?;
+    } else {
+        scanner.value()?;
+    }
+    scanner.blanks();
+    if scanner.at_end() {
+        Ok(members)
     } else {
         Err(scanner.fault(FaultKind::TrailingBytes))
     }

@@ -84,28 +84,33 @@ impl<'a> Raw<'a> {
 
     /// Whether it is the string `text`.
     #[must_use]
+    #[inline]
     pub fn is_str(self, text: &str) -> bool {
         let [b'"', inner @ .., b'"'] = self.0 else {
             return false;
         };
         let text = text.as_bytes();
-        if inner == text {
-            return memchr::memchr(b'\\', inner).is_none();
-        }
         // Escapes are all that can make unlike bytes alike, and they are longer than what
         // they stand for, six times at most.
-        if inner.len() <= text.len()
-            || inner.len() > 6 * text.len()
-            || (inner[0] != text[0] && inner[0] != b'\\')
-        {
-            return false;
+        if inner.len() <= text.len() {
+            return inner == text && memchr::memchr(b'\\', inner).is_none();
         }
-        memchr::memchr(b'\\', inner).is_some() && decode_string(self.0).as_bytes() == text
+        inner.len() <= 6 * text.len()
+            && (inner[0] == text[0] || inner[0] == b'\\')
+            && self.is_escaped_str(text)
+    }
+
+    fn is_escaped_str(self, text: &[u8]) -> bool {
+        memchr::memchr(b'\\', self.0).is_some() && decode_string(self.0).as_bytes() == text
     }
 
     /// Whether both are strings of the same text, however it is escaped.
     #[must_use]
     pub fn is_same_string(self, other: Raw<'_>) -> bool {
+        let first = [self, other].map(|raw| raw.0.get(1));
+        if first[0] != first[1] && !first.contains(&Some(&b'\\')) {
+            return false;
+        }
         let escaped = |raw: Raw<'_>| memchr::memchr(b'\\', raw.0).is_some();
         self.0 == other.0 || ((escaped(self) || escaped(other)) && self.as_str() == other.as_str())
     }

@@ -128,6 +128,7 @@ impl<'a> Tape<'a> {
 
     /// The index of a member's value by key; of duplicates the last.
     #[must_use]
+    #[inline]
     pub fn get(&self, index: usize, key: &str) -> Option<usize> {
         let found = |child: &usize| self.nodes[*child].key.is_some_and(|k| k.is_str(key));
         self.children(index).filter(found).last()
@@ -135,6 +136,7 @@ impl<'a> Tape<'a> {
 
     /// The value of a member, null where it is missing or the node is no object.
     #[must_use]
+    #[inline]
     pub fn member(&self, index: usize, key: &str) -> Raw<'a> {
         self.get(index, key)
             .map_or(Raw::NULL, |child| self.value(child))
@@ -142,6 +144,7 @@ impl<'a> Tape<'a> {
 
     /// A member that is an array: its index.
     #[must_use]
+    #[inline]
     pub fn array(&self, index: usize, key: &str) -> Option<usize> {
         self.get(index, key)
             .filter(|child| self.value(*child).kind() == Kind::Array)

@@ -2,7 +2,9 @@
 //! (contract, section 6).
 
 use std::borrow::Cow;
+use std::hash::Hash;
 
+use hashbrown::hash_map::Entry as Slot;
 use hashbrown::{HashMap, HashSet};
 
 use super::field::{Field, Reference};
@@ -29,8 +31,29 @@ fn known<'c>(id: Option<&'c Cow<'_, str>>) -> Option<&'c str> {
 #[derive(Debug)]
 pub struct CallIndex<'c, 'a> {
     calls: &'c [CallRecord<'a>],
-    by_id: HashMap<&'c str, Vec<usize>>,
-    by_response: HashMap<(&'c str, &'c str), Vec<usize>>,
+    by_id: HashMap<&'c str, Named>,
+    by_response: HashMap<(&'c str, &'c str), Named>,
+}
+
+/// The calls of one name, in order: mostly one.
+#[derive(Debug)]
+struct Named {
+    first: usize,
+    others: Vec<usize>,
+}
+
+impl Named {
+    fn add<K: Eq + Hash>(names: &mut HashMap<K, Self>, name: K, call: usize) {
+        match names.entry(name) {
+            Slot::Occupied(named) => named.into_mut().others.push(call),
+            Slot::Vacant(free) => {
+                free.insert(Self {
+                    first: call,
+                    others: Vec::new(),
+                });
+            }
+        }
+    }
 }
 
 impl<'c, 'a> CallIndex<'c, 'a> {
@@ -39,21 +62,17 @@ impl<'c, 'a> CallIndex<'c, 'a> {
     pub fn new(calls: &'c [CallRecord<'a>]) -> Self {
         let mut index = Self {
             calls,
-            by_id: HashMap::new(),
-            by_response: HashMap::new(),
+            by_id: HashMap::with_capacity(calls.len()),
+            by_response: HashMap::with_capacity(calls.len()),
         };
         for (at, call) in calls.iter().enumerate() {
             if let Some(id) = known(call.model_call_id.as_ref()) {
-                index.by_id.entry(id).or_default().push(at);
+                Named::add(&mut index.by_id, id, at);
             }
             if let (Some(model), Some(response)) =
                 (&call.model_ref, known(call.response_id.as_ref()))
             {
-                index
-                    .by_response
-                    .entry((&model.name, response))
-                    .or_default()
-                    .push(at);
+                Named::add(&mut index.by_response, (&*model.name, response), at);
             }
         }
         index
@@ -78,7 +97,8 @@ impl<'c, 'a> CallIndex<'c, 'a> {
             (model.is_none() || model == call_model)
                 && (response.is_none() || response == call.response_id.as_deref())
         };
-        found.into_iter().flatten().copied().filter(fits)
+        let calls = |named: &'s Named| std::iter::once(&named.first).chain(&named.others);
+        found.into_iter().flat_map(calls).copied().filter(fits)
     }
 
     /// The one call that a reference means.
@@ -134,10 +154,9 @@ pub struct Joined {
 #[must_use]
 pub fn resolve_verifiers<'a>(
     verifiers: &[Record<'a>],
-    calls: &[CallRecord<'a>],
+    index: &CallIndex<'_, 'a>,
 ) -> (Vec<bool>, Vec<Gap<'a>>) {
-    let index = CallIndex::new(calls);
-    let mut named = vec![false; calls.len()];
+    let mut named = vec![false; index.calls.len()];
     let mut gaps = UniqueGaps::default();
     for verifier in verifiers {
         for reference in verifier.references() {
@@ -166,7 +185,7 @@ pub fn join<'a>(
     let index = CallIndex::new(calls);
     append_session_calls(bundle, &index);
 
-    let (verifier_calls, verifier_gaps) = resolve_verifiers(verifiers, calls);
+    let (verifier_calls, verifier_gaps) = resolve_verifiers(verifiers, &index);
     let mut joined = Joined {
         owners: vec![None; calls.len()],
         compaction_calls: vec![false; calls.len()],

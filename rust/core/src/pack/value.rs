@@ -59,7 +59,7 @@ impl<'v> Packer<'v, '_> {
             Value::Raw(raw) if is_kept(raw.bytes()) => self.keep(Cow::Borrowed(raw.bytes())),
             Value::Text(text) if is_kept(text) => self.keep(Cow::Borrowed(text)),
             Value::Str(text) if text.len() + 2 >= SHORTEST.string => {
-                let mut quoted = Vec::new();
+                let mut quoted = Vec::with_capacity(text.len() + text.len() / 8 + 2);
                 write_str(&mut quoted, text);
                 self.keep(Cow::Owned(quoted));
             }

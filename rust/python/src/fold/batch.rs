@@ -17,7 +17,7 @@ use rollfold_core::store::InflightProbe;
 use rollfold_core::turns::Outcome;
 use rollfold_core::value::Value;
 
-use super::convert::{Keep, convert};
+use super::convert::convert;
 use super::objects::Objects;
 use super::request::{Buffer, Files, Report, Request, wait_limit};
 use super::text::{Body, Identity, Parsed, identity};
@@ -31,7 +31,7 @@ const HELD: usize = 8 << 20;
 /// A rollout of a batch: what the caller gave.
 struct Item {
     request: Option<Py<Request>>,
-    body: Body,
+    body: Py<Body>,
     identity: Identity,
 }
 
@@ -60,7 +60,7 @@ enum Wanted {
 
 /// Enriches results into JSON (`form` is `full`) or packed text (`packed`).
 ///
-/// `items` holds tuples of a request (none: identity alone), a result (`bytes` or dict)
+/// `items` holds tuples of a request (none: identity alone), a result (a `Body`)
 /// and the row's identity keys as a dict. Gives for the first items, as many as fit in
 /// memory, the text and the report of each, or the exception that it cost.
 ///
@@ -112,7 +112,7 @@ fn take(item: &Bound<'_, PyAny>) -> PyResult<Item> {
         } else {
             Some(request.extract()?)
         },
-        body: Body::take(&item.get_item(1)?)?,
+        body: item.get_item(1)?.extract()?,
         identity: identity(item.get_item(2)?.cast::<PyDict>()?)?,
     })
 }
@@ -187,7 +187,7 @@ fn run(
             .map_while(|(_, source)| source)
             .collect();
         let parsed: Vec<_> = (0..sources.len())
-            .map(|at| good(at).map(|item| item.body.parse()))
+            .map(|at| good(at).map(|item| item.body.get().parsed()))
             .collect();
         (sources, parsed)
     });
@@ -197,7 +197,7 @@ fn run(
         let mut scanned: Vec<(usize, Option<Fold<'_>>)> =
             (0..sources.len()).map(|at| (at, None)).collect();
         parallel(threads, &mut scanned, |(at, fold)| {
-            let (Some(item), Some(Ok(parsed))) = (good(*at), &parsed[*at]) else {
+            let (Some(item), Some(parsed)) = (good(*at), &parsed[*at]) else {
                 return;
             };
             let (Some(request), Some(files)) = (&item.request, &sources[*at].files) else {
@@ -229,7 +229,7 @@ fn run(
             }
             if !fold.jobs().is_empty() {
                 let mut objects = Objects::new(py, Builder::new(py));
-                match convert(&mut fold, &mut objects, converter, Keep::Text) {
+                match convert(&mut fold, &mut objects, converter) {
                     Ok(outcomes) => work.outcomes = outcomes,
                     Err(error) => work.failed = Some(error),
                 }
@@ -245,14 +245,14 @@ fn run(
     let works = py.detach(|| {
         let mut works = works;
         parallel(threads, &mut works, |work| {
-            let (Some(item), Some(Ok(parsed))) = (good(work.at), &parsed[work.at]) else {
+            let (Some(item), Some(parsed)) = (good(work.at), &parsed[work.at]) else {
                 return;
             };
             work.finish(item, parsed, sources[work.at].files.as_ref(), wanted);
         });
         works
     });
-    write(py, works, items, &parsed, threads)
+    write(py, works, items, threads)
 }
 
 /// One rollout on its way.
@@ -323,7 +323,6 @@ fn write(
     py: Python<'_>,
     mut works: Vec<Work<'_>>,
     items: &[PyResult<Item>],
-    parsed: &[Option<Result<Parsed<'_>, rollfold_core::error::Error>>],
     threads: usize,
 ) -> PyResult<Vec<Output>> {
     let lens: Vec<usize> = works
@@ -347,24 +346,19 @@ fn write(
             outputs.push(Err(error));
             continue;
         }
-        outputs.push(
-            match (&items[work.at], &parsed[work.at], work.done.take()) {
-                (Err(error), _, _) => Err(error.clone_ref(py)),
-                (_, Some(Err(error)), _) => Err(PyValueError::new_err(error.to_string())),
-                (_, _, Some(Done::Packed(text))) => Ok((
-                    Text::Bytes(PyBytes::new(py, &text).unbind()),
-                    std::mem::take(&mut work.report),
-                )),
-                (_, _, Some(Done::Framed(Ok(frames)))) => Ok((
-                    Text::Frames(Py::new(py, LogFrames(frames))?),
-                    std::mem::take(&mut work.report),
-                )),
-                (_, _, Some(Done::Framed(Err(error)))) => {
-                    Err(PyValueError::new_err(error.to_string()))
-                }
-                _ => Ok((Text::Bytes(text.unbind()), std::mem::take(&mut work.report))),
-            },
-        );
+        outputs.push(match (&items[work.at], work.done.take()) {
+            (Err(error), _) => Err(error.clone_ref(py)),
+            (_, Some(Done::Packed(text))) => Ok((
+                Text::Bytes(PyBytes::new(py, &text).unbind()),
+                std::mem::take(&mut work.report),
+            )),
+            (_, Some(Done::Framed(Ok(frames)))) => Ok((
+                Text::Frames(Py::new(py, LogFrames(frames))?),
+                std::mem::take(&mut work.report),
+            )),
+            (_, Some(Done::Framed(Err(error)))) => Err(PyValueError::new_err(error.to_string())),
+            _ => Ok((Text::Bytes(text.unbind()), std::mem::take(&mut work.report))),
+        });
     }
     Ok(outputs)
 }

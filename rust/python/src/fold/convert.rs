@@ -1,33 +1,26 @@
 //! The converters' turn: all of a rollout's distinct messages in a few calls into Python.
 
+use std::sync::Arc;
+
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList};
+use pyo3::types::{PyBytes, PyDict, PyList};
 use rollfold_core::fold::Fold;
 use rollfold_core::intern::{Blob, Interner};
+use rollfold_core::json::Raw;
 use rollfold_core::turns::{Job, Outcome};
 
 use super::objects::Objects;
-use crate::json::serialize;
 
 /// How many jobs go in one call: between calls others get the interpreter.
 const CHUNK: usize = 48;
 
-/// What becomes of the items that converters make.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Keep {
-    /// They stay objects.
-    Objects,
-    /// They become text.
-    Text,
-}
-
-/// Converts the fold's jobs; what comes is added to its distinct values.
+/// Converts the fold's jobs; what comes, objects or JSON as `bytes`, is added to its
+/// distinct values.
 pub fn convert<'py, 'a>(
     fold: &mut Fold<'a>,
     objects: &mut Objects<'py, 'a>,
     converter: &Bound<'py, PyAny>,
-    keep: Keep,
 ) -> PyResult<Vec<Outcome>> {
     let py = converter.py();
     let jobs = fold.jobs().to_vec();
@@ -52,10 +45,47 @@ pub fn convert<'py, 'a>(
         }
         for (outcome, job) in converter.call1((jobs,))?.try_iter()?.zip(chunk) {
             let said = matches!(job, Job::Content(_));
-            outcomes.push(read(&outcome?, said, objects, &mut fold.shared, keep)?);
+            outcomes.push(read(&outcome?, said, objects, &mut fold.shared)?);
         }
     }
     Ok(outcomes)
+}
+
+/// What an item is to a turn; only asked of what a model said.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Reasoning,
+    FunctionCall,
+    Other,
+}
+
+impl Kind {
+    fn of_text(item: &[u8], said: bool) -> Self {
+        let kind = said.then(|| Raw::new(item).get("type")).flatten();
+        let is = |name: &str| kind.is_some_and(|kind| kind.is_str(name));
+        Self::of(is)
+    }
+
+    fn of_object(item: &Bound<'_, PyAny>, said: bool) -> PyResult<Self> {
+        let kind = match item.cast::<PyDict>() {
+            Ok(item) if said => item.get_item(intern!(item.py(), "type"))?,
+            _ => None,
+        };
+        Ok(Self::of(|name| {
+            let is = kind.as_ref().map(|kind| kind.eq(name));
+            is.is_some_and(|is| is.unwrap_or(false))
+        }))
+    }
+
+    fn of(is: impl Fn(&str) -> bool) -> Self {
+        if is("reasoning") {
+            Self::Reasoning
+        } else if is("function_call") {
+            Self::FunctionCall
+        } else {
+            Self::Other
+        }
+    }
 }
 
 fn read<'py, 'a>(
@@ -63,7 +93,6 @@ fn read<'py, 'a>(
     said: bool,
     objects: &mut Objects<'py, 'a>,
     shared: &mut Interner<'a>,
-    keep: Keep,
 ) -> PyResult<Outcome> {
     let Ok(list) = outcome.cast::<PyList>() else {
         return Ok(Outcome::Unconverted(
@@ -73,27 +102,23 @@ fn read<'py, 'a>(
     let mut items = Vec::with_capacity(list.len());
     let (mut answer, mut reasoning, mut tool_calls) = (Vec::new(), Vec::new(), 0);
     for item in list {
-        let kind = match item.cast::<PyDict>() {
-            Ok(item) if said => item.get_item(intern!(item.py(), "type"))?,
-            _ => None,
+        let kind;
+        let blob = if let Ok(text) = item.cast::<PyBytes>() {
+            let text: Arc<[u8]> = text.as_bytes().into();
+            kind = Kind::of_text(&text, said);
+            Blob::Text(text)
+        } else {
+            kind = Kind::of_object(&item, said)?;
+            objects.foreign.push(item);
+            Blob::Foreign(objects.foreign.len() - 1)
         };
-        let id = shared.add(match keep {
-            Keep::Text => Blob::Text(serialize(&item)?.into()),
-            Keep::Objects => {
-                objects.foreign.push(item);
-                Blob::Foreign(objects.foreign.len() - 1)
-            }
-        });
+        let id = shared.add(blob);
         items.push(id);
-        let is = |name: &str| {
-            kind.as_ref()
-                .is_some_and(|kind| kind.eq(name).unwrap_or(false))
-        };
-        if is("reasoning") {
+        if kind == Kind::Reasoning {
             reasoning.push(id);
         } else if said {
             answer.push(id);
-            tool_calls += usize::from(is("function_call"));
+            tool_calls += usize::from(kind == Kind::FunctionCall);
         }
     }
     Ok(if said {

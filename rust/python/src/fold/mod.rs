@@ -15,7 +15,7 @@ use rollfold_core::observe::NonFinite;
 use rollfold_core::store::InflightProbe;
 
 use crate::json::{Builder, Origin, Serialized, serialize_traced};
-use convert::{Keep, convert};
+use convert::convert;
 use objects::Objects;
 pub use request::Request;
 use request::{Buffer, wait_limit};
@@ -121,7 +121,7 @@ fn fold_dict<'py>(
     let mut report = request.report(&files, &buffer.0, &fold);
     let builder = Builder::with_origin(py, Origin(&parts.text));
     let mut objects = Objects::new(py, builder);
-    let outcomes = convert(&mut fold, &mut objects, converter, Keep::Objects)?;
+    let outcomes = convert(&mut fold, &mut objects, converter)?;
     let (folded, shared) = py.detach(|| fold.finish(&outcomes));
 
     let changes = [

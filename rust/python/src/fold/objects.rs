@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString};
 use rollfold_core::intern::{Blob, Interner, REASONING_KEYS, SharedId};
 use rollfold_core::json::Raw;
-use rollfold_core::value::{Key, Value};
+use rollfold_core::value::Value;
 
 use crate::json::Builder;
 
@@ -17,7 +17,6 @@ pub struct Objects<'py, 'a> {
     builder: Builder<'py, 'a>,
     made: Vec<Option<Bound<'py, PyAny>>>,
     lists: HashMap<*const SharedId, Bound<'py, PyAny>>,
-    names: HashMap<*const u8, Bound<'py, PyString>>,
     /// What converters made, by the index in [`Blob::Foreign`].
     pub foreign: Vec<Bound<'py, PyAny>>,
 }
@@ -30,7 +29,6 @@ impl<'py, 'a> Objects<'py, 'a> {
             builder,
             made: Vec::new(),
             lists: HashMap::new(),
-            names: HashMap::new(),
             foreign: Vec::new(),
         }
     }
@@ -43,7 +41,7 @@ impl<'py, 'a> Objects<'py, 'a> {
         }
         let object = match shared.blob(id) {
             Blob::Raw(raw) => self.builder.build(*raw)?,
-            Blob::Text(text) => Builder::new(self.py).build(Raw::new(text))?,
+            Blob::Text(text) => self.builder.build(Raw::new(text))?,
             Blob::Foreign(index) => self.foreign[*index].clone(),
             Blob::Typed(base) => {
                 let typed = PyDict::new(self.py);
@@ -111,7 +109,7 @@ impl<'py, 'a> Objects<'py, 'a> {
             Value::Float(number) => PyFloat::new(py, *number).into_any(),
             Value::Str(text) => PyString::new(py, text).into_any(),
             Value::Raw(raw) => self.builder.build(*raw)?,
-            Value::Text(text) => Builder::new(py).build(Raw::new(text))?,
+            Value::Text(text) => self.builder.build(Raw::new(text))?,
             Value::Shared(id) => self.shared(*id, shared)?,
             Value::SharedList(ids) => self.list(ids, shared)?,
             Value::Parted(_, parts) => self.value(parts, shared)?,
@@ -126,21 +124,10 @@ impl<'py, 'a> Objects<'py, 'a> {
                 let dict = PyDict::new(py);
                 for (key, value) in members {
                     let value = self.value(value, shared)?;
-                    dict.set_item(self.key(*key), value)?;
+                    dict.set_item(self.builder.key_of(*key)?, value)?;
                 }
                 dict.into_any()
             }
         })
-    }
-
-    fn key(&mut self, key: Key<'a>) -> Bound<'py, PyString> {
-        match key {
-            Key::Raw(raw) => self.builder.key(raw.bytes()),
-            Key::Name(name) => self
-                .names
-                .entry(name.as_ptr())
-                .or_insert_with(|| PyString::intern(self.py, name))
-                .clone(),
-        }
     }
 }

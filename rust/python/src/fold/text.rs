@@ -1,14 +1,15 @@
 //! A result as JSON text: its parts, and the record that is made of it.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::pybacked::PyBackedBytes;
+use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
 use pyo3::types::{PyBytes, PyDict};
 use rollfold_core::error::Error;
 use rollfold_core::fold::{Change, Folded, Sections};
-use rollfold_core::json::{self, Raw};
+use rollfold_core::json::{self, MAX_RECORD_DEPTH, Raw};
 use rollfold_core::observe::NonFinite;
 use rollfold_core::value::{Key, Members, Value};
 
@@ -16,7 +17,7 @@ use super::{PERF, READ, SOURCE, source_name, source_of};
 use crate::json::{Builder, Serialized, serialize, serialize_numbers};
 
 /// A result's text: as it came, or made from a dict.
-pub enum Body {
+enum Text {
     Came(PyBackedBytes),
     /// Strict as it came, in several lines: now it is one.
     Lined(Vec<u8>),
@@ -42,80 +43,119 @@ fn naming(what: &str, key: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
     PyErr::from_type(error.get_type(py), text)
 }
 
+/// A result on its way into the JSON forms: read once, then asked for keys and folded.
+#[pyclass(frozen, module = "rollfold._core")]
+pub struct Body {
+    text: Text,
+    /// Where the members' keys and values stand; of duplicate keys the last.
+    members: Vec<(Range<usize>, Range<usize>)>,
+}
+
+#[pymethods]
 impl Body {
     /// Takes `bytes` as they are and a dict as its text.
-    pub fn take(result: &Bound<'_, PyAny>) -> PyResult<Self> {
-        if result.is_instance_of::<PyBytes>() {
-            let came: PyBackedBytes = result.extract()?;
-            // A break stands between values, or the text is not strict.
-            let broken = memchr::memchr2(b'\n', b'\r', &came).is_some();
-            if !broken || json::parse_to_depth(&came, json::MAX_RECORD_DEPTH).is_err() {
-                return Ok(Self::Came(came));
-            }
-            let space = |byte: &u8| {
-                if matches!(byte, b'\n' | b'\r') {
-                    b' '
-                } else {
-                    *byte
-                }
-            };
-            return Ok(Self::Lined(came.iter().map(space).collect()));
-        }
-        if !result.is_instance_of::<PyDict>() {
+    ///
+    /// Raises `TypeError` for anything else, `ValueError` where the bytes are no strict JSON
+    /// object.
+    #[new]
+    fn new(result: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let text = if result.is_instance_of::<PyBytes>() {
+            Text::Came(result.extract()?)
+        } else if result.is_instance_of::<PyDict>() {
+            Text::Made(serialize_numbers(result).map_err(|error| naming_key(result, error))?)
+        } else {
             let name = result.get_type().fully_qualified_name()?;
             return Err(PyTypeError::new_err(format!(
                 "result must be bytes or a dict, not {name}"
             )));
-        }
-        serialize_numbers(result)
-            .map(Self::Made)
-            .map_err(|error| naming_key(result, error))
+        };
+        let members = spans(&text).map_err(crate::store::raised)?;
+        Ok(Self {
+            text: text.on_one_line(),
+            members,
+        })
     }
 
+    /// The values of some keys, as a dict; null and missing are left out.
+    fn members<'py>(
+        &self,
+        py: Python<'py>,
+        keys: Vec<PyBackedStr>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let found = PyDict::new(py);
+        let parsed = self.parsed();
+        let mut builder = Builder::new(py);
+        for key in keys {
+            if let Some(value) = parsed.get(&key) {
+                found.set_item(key, builder.build(value)?)?;
+            }
+        }
+        Ok(found)
+    }
+}
+
+impl Body {
     fn text(&self) -> &[u8] {
-        match self {
-            Self::Came(bytes) => bytes,
-            Self::Lined(text) => text,
-            Self::Made(made) => &made.text,
+        match &self.text {
+            Text::Came(bytes) => bytes,
+            Text::Lined(text) => text,
+            Text::Made(made) => &made.text,
         }
     }
 
     /// The result's members.
-    pub fn parse(&self) -> Result<Parsed<'_>, Error> {
+    pub fn parsed(&self) -> Parsed<'_> {
         let text = self.text();
-        let raw = match self {
-            // Made by us: strict already.
-            Self::Made(_) => Raw::new(text),
-            // It may be the record of an earlier enrichment.
-            Self::Came(_) | Self::Lined(_) => json::parse_to_depth(text, json::MAX_RECORD_DEPTH)
-                .map_err(|fault| Error::json(format!("result: {}", fault.kind.text()), fault.at))?,
+        let slice = |span: &Range<usize>| Raw::new(&text[span.clone()]);
+        let members = self.members.iter();
+        let offsets = match &self.text {
+            Text::Made(made) => &made.non_finite[..],
+            Text::Came(_) | Text::Lined(_) => &[],
         };
-        if !raw.is_object() {
-            return Err(Error::Shape {
-                key: "result".into(),
-                reason: "is no JSON object".into(),
-            });
-        }
-        let mut members: Vec<(Raw<'_>, Raw<'_>)> = Vec::new();
-        for (key, value) in raw.members() {
-            // Of duplicate keys the last wins.
-            match members
-                .iter_mut()
-                .find(|(other, _)| other.is_same_string(key))
-            {
-                Some(same) => same.1 = value,
-                None => members.push((key, value)),
-            }
-        }
-        let offsets = match self {
-            Self::Made(made) => &made.non_finite[..],
-            Self::Came(_) | Self::Lined(_) => &[],
-        };
-        Ok(Parsed {
-            members,
+        Parsed {
+            members: members
+                .map(|(key, value)| (slice(key), slice(value)))
+                .collect(),
             non_finite: NonFinite { text, offsets },
-        })
+        }
     }
+}
+
+impl Text {
+    /// The text, strict as it is, with spaces for its breaks: they stand between values.
+    fn on_one_line(self) -> Self {
+        let is_break = |byte: u8| matches!(byte, b'\n' | b'\r');
+        match &self {
+            Self::Came(text) if memchr::memchr2(b'\n', b'\r', text).is_some() => {
+                let space = |byte: &u8| if is_break(*byte) { b' ' } else { *byte };
+                Self::Lined(text.iter().map(space).collect())
+            }
+            _ => self,
+        }
+    }
+}
+
+/// Scans a result's text for its members.
+fn spans(text: &Text) -> Result<Vec<(Range<usize>, Range<usize>)>, Error> {
+    let text = match text {
+        Text::Came(bytes) => &bytes[..],
+        Text::Lined(text) => text,
+        Text::Made(made) => &made.text,
+    };
+    let members = json::parse_members(text, MAX_RECORD_DEPTH)
+        .map_err(|fault| Error::json(format!("result: {}", fault.kind.text()), fault.at))?
+        .ok_or_else(|| Error::Shape {
+            key: "result".into(),
+            reason: "is no JSON object".into(),
+        })?;
+    let span = |raw: Raw<'_>| {
+        let start = raw.bytes().as_ptr().addr() - text.as_ptr().addr();
+        start..start + raw.bytes().len()
+    };
+    let members = members.into_iter();
+    Ok(members
+        .map(|(key, value)| (span(key), span(value)))
+        .collect())
 }
 
 /// A result's members.
@@ -205,24 +245,7 @@ impl<'a> Parsed<'a> {
     }
 }
 
-/// The values of some keys of a JSON object, as a dict; null and missing are left out.
-///
-/// Raises `ValueError` where `text` is no strict JSON object.
-#[pyfunction]
-fn members(py: Python<'_>, text: PyBackedBytes, keys: Vec<String>) -> PyResult<Bound<'_, PyDict>> {
-    let body = Body::Came(text);
-    let parsed = body.parse().map_err(crate::store::raised)?;
-    let found = PyDict::new(py);
-    let mut builder = Builder::new(py);
-    for key in keys {
-        if let Some(value) = parsed.get(&key) {
-            found.set_item(key, builder.build(value)?)?;
-        }
-    }
-    Ok(found)
-}
-
-/// Adds this file's function.
+/// Adds this file's class.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_function(wrap_pyfunction!(members, module)?)
+    module.add_class::<Body>()
 }

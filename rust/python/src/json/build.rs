@@ -1,25 +1,29 @@
 //! Strict JSON text to Python objects.
 
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyFloat, PyInt, PyList, PyString};
-use rollfold_core::json::{Decoder, Raw, next_delimiter, parse_f64_prefix, skip_blanks};
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBytes, PyDict, PyFloat, PyInt, PyList, PyString};
+use rollfold_core::json::{
+    Decoder, Kind, Raw, has_long_integer, next_delimiter, parse_f64_prefix, skip_blanks,
+};
+use rollfold_core::value::Key;
 
 use super::Serialized;
+use super::keys::Keys;
 use crate::gc_pause::GcPause;
 
-const CACHED_KEYS: usize = 512;
-const LONGEST_CACHED_KEY: usize = 40;
+/// From this size on a container is given to orjson, which builds numbers and short strings
+/// faster than the stable interface of Python lets us.
+const LARGE: usize = 2 << 10;
 
 /// Where text came from Python objects: its slices are given back as those.
 #[derive(Clone, Copy)]
 pub struct Origin<'a>(pub &'a Serialized);
 
 /// Builds Python objects from JSON text that a strict scan has passed.
-///
-/// Keys are made once: payloads have few distinct ones and many of each.
 pub struct Builder<'py, 'a> {
     py: Python<'py>,
-    keys: Vec<Option<(&'a [u8], Bound<'py, PyString>)>>,
+    keys: Keys,
     origin: Option<Origin<'a>>,
     decoder: Decoder,
     /// The elements of the arrays that are being built, the innermost one's last.
@@ -32,7 +36,7 @@ impl<'py, 'a> Builder<'py, 'a> {
     pub fn new(py: Python<'py>) -> Self {
         Self {
             py,
-            keys: Vec::new(),
+            keys: Keys::take(),
             origin: None,
             decoder: Decoder::default(),
             elements: Vec::new(),
@@ -49,8 +53,11 @@ impl<'py, 'a> Builder<'py, 'a> {
     }
 
     /// The value's object.
-    pub fn build(&mut self, raw: Raw<'a>) -> PyResult<Bound<'py, PyAny>> {
+    pub fn build(&mut self, raw: Raw<'_>) -> PyResult<Bound<'py, PyAny>> {
         if let Some(object) = self.original(raw.bytes()) {
+            return Ok(object);
+        }
+        if let Some(object) = self.large(raw) {
             return Ok(object);
         }
         let mut cursor = Cursor {
@@ -61,25 +68,36 @@ impl<'py, 'a> Builder<'py, 'a> {
     }
 
     /// A key's string, from its JSON text.
-    pub fn key(&mut self, quoted: &'a [u8]) -> Bound<'py, PyString> {
-        if quoted.len() > LONGEST_CACHED_KEY {
+    pub fn key(&mut self, quoted: &[u8]) -> PyResult<Bound<'py, PyString>> {
+        let [b'"', text @ .., b'"'] = quoted else {
             return self.string(quoted);
+        };
+        if let Some(key) = self.keys.get(self.py, text) {
+            return Ok(key);
         }
-        if self.keys.is_empty() {
-            self.keys.resize(CACHED_KEYS, None);
+        let key = self.string(quoted)?;
+        if !text.contains(&b'\\') {
+            self.keys.put(text, &key);
         }
-        let hash = quoted
-            .iter()
-            .fold(quoted.len(), |h, b| h.wrapping_mul(31) ^ usize::from(*b));
-        let slot = (hash ^ (hash >> 9)) % CACHED_KEYS;
-        if let Some((text, key)) = &self.keys[slot]
-            && *text == quoted
-        {
-            return key.clone();
+        Ok(key)
+    }
+
+    /// The string of a key of ours.
+    pub fn name(&mut self, name: &'static str) -> Bound<'py, PyString> {
+        if let Some(key) = self.keys.get(self.py, name.as_bytes()) {
+            return key;
         }
-        let key = self.string(quoted);
-        self.keys[slot] = Some((quoted, key.clone()));
+        let key = PyString::intern(self.py, name);
+        self.keys.put(name.as_bytes(), &key);
         key
+    }
+
+    /// The string of a key, as it came or ours.
+    pub fn key_of(&mut self, key: Key<'_>) -> PyResult<Bound<'py, PyString>> {
+        match key {
+            Key::Raw(raw) => self.key(raw.bytes()),
+            Key::Name(name) => Ok(self.name(name)),
+        }
     }
 
     /// The container that a slice of the origin's text was made from.
@@ -101,11 +119,24 @@ impl<'py, 'a> Builder<'py, 'a> {
         (*its_end == end).then(|| object.bind(self.py).clone())
     }
 
-    fn value(&mut self, cursor: &mut Cursor<'a>) -> PyResult<Bound<'py, PyAny>> {
+    /// A large container's object, where orjson gives what the text says: it knows no
+    /// integers beyond 64 bits and has a bound on depth of its own.
+    fn large(&self, raw: Raw<'_>) -> Option<Bound<'py, PyAny>> {
+        static LOADS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let text = raw.bytes();
+        let is_container = matches!(raw.kind(), Kind::Array | Kind::Object);
+        if text.len() < LARGE || !is_container || has_long_integer(text) {
+            return None;
+        }
+        let loads = LOADS.import(self.py, "orjson", "loads").ok()?;
+        loads.call1((PyBytes::new(self.py, text),)).ok()
+    }
+
+    fn value(&mut self, cursor: &mut Cursor<'_>) -> PyResult<Bound<'py, PyAny>> {
         match cursor.peek() {
             b'"' => {
                 let text = self.decoder.read(cursor.text, &mut cursor.pos);
-                Ok(to_string(self.py, text).into_any())
+                Ok(to_string(self.py, text)?.into_any())
             }
             b'{' => self.object(cursor),
             b'[' => self.array(cursor),
@@ -116,11 +147,11 @@ impl<'py, 'a> Builder<'py, 'a> {
         }
     }
 
-    fn object(&mut self, cursor: &mut Cursor<'a>) -> PyResult<Bound<'py, PyAny>> {
+    fn object(&mut self, cursor: &mut Cursor<'_>) -> PyResult<Bound<'py, PyAny>> {
         let dict = PyDict::new(self.py);
         cursor.open();
         while cursor.peek() != b'}' {
-            let key = self.key(cursor.string());
+            let key = self.key(cursor.string())?;
             cursor.separator(b':');
             let value = self.value(cursor)?;
             dict.set_item(key, value)?;
@@ -130,7 +161,7 @@ impl<'py, 'a> Builder<'py, 'a> {
         Ok(dict.into_any())
     }
 
-    fn array(&mut self, cursor: &mut Cursor<'a>) -> PyResult<Bound<'py, PyAny>> {
+    fn array(&mut self, cursor: &mut Cursor<'_>) -> PyResult<Bound<'py, PyAny>> {
         let first = self.elements.len();
         cursor.open();
         while cursor.peek() != b']' {
@@ -147,7 +178,7 @@ impl<'py, 'a> Builder<'py, 'a> {
     }
 
     /// Runs through `1,2,3`: token ids and log probabilities come by the thousand.
-    fn numbers(&mut self, cursor: &mut Cursor<'a>) -> PyResult<()> {
+    fn numbers(&mut self, cursor: &mut Cursor<'_>) -> PyResult<()> {
         loop {
             let number = self.number(cursor)?;
             self.elements.push(number);
@@ -159,7 +190,7 @@ impl<'py, 'a> Builder<'py, 'a> {
     }
 
     #[inline]
-    fn number(&self, cursor: &mut Cursor<'a>) -> PyResult<Bound<'py, PyAny>> {
+    fn number(&self, cursor: &mut Cursor<'_>) -> PyResult<Bound<'py, PyAny>> {
         // What 64 bits surely hold is read while its end is looked for.
         let text = &cursor.text[cursor.pos..];
         let negative = text.first() == Some(&b'-');
@@ -188,17 +219,13 @@ impl<'py, 'a> Builder<'py, 'a> {
         self.py.get_type::<PyInt>().call1((digits,))
     }
 
-    fn string(&mut self, quoted: &'a [u8]) -> Bound<'py, PyString> {
+    fn string(&mut self, quoted: &[u8]) -> PyResult<Bound<'py, PyString>> {
         to_string(self.py, self.decoder.read(quoted, &mut 0))
     }
 }
 
-fn to_string<'py>(py: Python<'py>, text: &[u8]) -> Bound<'py, PyString> {
-    match simdutf8::basic::from_utf8(text) {
-        Ok(text) => PyString::new(py, text),
-        // Only text that was not checked comes here.
-        Err(_) => PyString::new(py, &String::from_utf8_lossy(text)),
-    }
+fn to_string<'py>(py: Python<'py>, text: &[u8]) -> PyResult<Bound<'py, PyString>> {
+    PyString::from_bytes(py, text)
 }
 
 /// A cursor over text that was checked; at its end it reads zero bytes.

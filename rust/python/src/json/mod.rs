@@ -1,6 +1,7 @@
 //! JSON on the border: Python objects to strict text, text to Python objects.
 
 mod build;
+mod keys;
 mod serialize;
 
 pub use build::{Builder, Origin};
