@@ -35,6 +35,19 @@ BATCH_INTERVAL_S: Final = 1.0
 WARN_INTERVAL_S: Final = 60.0
 """The least time between two warnings of one kind, in seconds."""
 
+BROKEN_OFF: Final = frozenset(
+    {
+        "clientpayloaderror",
+        "incompleteread",
+        "incompletereaderror",
+        "readerror",
+        "remoteprotocolerror",
+        "writeerror",
+    }
+)
+"""What HTTP clients raise where the other side goes away within a body (aiohttp, http.client,
+asyncio, httpx), in lower case."""
+
 UPSTREAM_KEYS: Final = {
     "upstream_attempted": bool,
     "response_source": str,
@@ -64,7 +77,9 @@ def category_of_exception(error: BaseException) -> str:
     names = [kind.__name__.lower() for kind in type(error).__mro__]
     if any("timeout" in name for name in names):
         return "timeout"
-    if any("connect" in name or "brokenpipe" in name for name in names):
+    if BROKEN_OFF.intersection(names) or any(
+        "connect" in name or "brokenpipe" in name for name in names
+    ):
         return "connection"
     return "exception"
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import signal
 from pathlib import Path
 
@@ -88,6 +89,11 @@ def proxy(  # noqa: PLR0917 - click calls it by keyword
     the calls in flight finish first.
     """
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s")
+    standing = captures
+    while not standing.exists():
+        standing = standing.parent
+    if not standing.is_dir() or not os.access(standing, os.W_OK | os.X_OK):
+        raise click.ClickException(f"--captures: cannot write to {standing}")
     recorder = Recorder(
         captures,
         server_name=server_name,
