@@ -302,17 +302,16 @@ fn same_elements(text: &[u8], known: &[u8], spans: &[(usize, usize)], offset: us
 
 /// How many bytes two texts start with in common.
 fn common_prefix(left: &[u8], right: &[u8]) -> usize {
-    const BLOCK: usize = 1024;
     let len = left.len().min(right.len());
+    // Blocks at memory speed, then the place within the one that differs.
     let mut at = 0;
-    while at + BLOCK <= len && left[at..at + BLOCK] == right[at..at + BLOCK] {
-        at += BLOCK;
+    for block in [1024, 64] {
+        while at + block <= len && left[at..at + block] == right[at..at + block] {
+            at += block;
+        }
     }
-    at + left[at..len]
-        .iter()
-        .zip(&right[at..len])
-        .take_while(|(l, r)| l == r)
-        .count()
+    let rest = left[at..len].iter().zip(&right[at..len]);
+    at + rest.take_while(|(l, r)| l == r).count()
 }
 
 #[cfg(test)]
