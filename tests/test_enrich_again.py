@@ -94,6 +94,17 @@ def test_times_that_cannot_be_do_not_double_a_call_without_an_id(tmp_path):
     assert second == first
 
 
+def test_a_call_of_the_agents_own_is_not_taken_for_a_captured_one_that_says_as_little(tmp_path):
+    capture(tmp_path, {}, chat("a"), {})
+    own = [{"request": {"own": number}} for number in range(3)]
+    first = enrich(tmp_path, result_of("a", ng_trajectory={"model_calls": own}))
+    second = again(tmp_path, first)
+    assert [call["request"] for call in first["ng_trajectory"]["model_calls"][:3]] == [
+        {"own": number} for number in range(3)
+    ]
+    assert second == first
+
+
 OWN = {
     "invocations": [{"invocation_id": "root", "parent_invocation_id": "sub"}],
     "tool_calls": [{"invocation_id": "root", "tool_call_id": "t1", "started_at": 9.0}],

@@ -186,3 +186,22 @@ def test_a_body_in_several_lines_gives_a_record_in_one(tmp_path, end, ending, fo
 def test_a_break_where_none_may_be_is_an_error_still(text):
     with pytest.raises(ValueError, match=r"^result: "):
         enrich_run_result_json(dict(ROW), text, capture_dirs=[], observability_enabled=True)
+
+
+@pytest.mark.parametrize("others", [0, 10, 30, 50_000])
+@pytest.mark.parametrize("again", [1, 3])
+def test_of_many_keys_the_last_of_two_wins_at_the_firsts_place(tmp_path, others, again):
+    """Also where there are more than one would look through one by one."""
+    members = [f'"key{number}":{number}' for number in range(others)]
+    members += [f'{escaped("model")}:"m{number}"' for number in range(again)]
+    text = '{"model":"first",' + ",".join(members) + "}"
+    want = json.loads(text)
+    request = line(chat("a", request={"here": 0})).replace(b'{"here": 0}', text.encode())
+    capture(tmp_path, request)
+    body = f'{{"reward":1.0,"other":{text},{text[1:]}'.encode()
+    made = as_text(tmp_path, body, "full")
+    assert made["ng_trajectory"]["model_calls"][0]["request"] == want
+    assert list(made)[:3] == ["reward", "other", "model"]
+    assert made["model"] == want["model"] == f"m{again - 1}"
+    assert as_text(tmp_path, body, "packed") == made
+    assert calls_of(enrich(tmp_path, json.loads(body)))[0]["model"] == "m-1"

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::intern::{Blob, Interner, REASONING_KEYS, SharedId};
 use crate::json::{self, Kind, Raw, Tape};
-use crate::value::{Members, Value, set_member};
+use crate::value::{Key, Members, Value, unique_members};
 
 /// Members of a response shorter than this are not worth sharing.
 const SHORT: usize = 48;
@@ -362,8 +362,9 @@ impl<'t, 'a> Response<'t, 'a> {
             } else {
                 Value::Raw(raw)
             };
-            set_member(&mut members, key, value);
+            members.push((Key::Raw(key), value));
         }
+        unique_members(&mut members);
         members
     }
 }
@@ -416,8 +417,9 @@ fn choices_value<'a>(tape: &Tape<'a>, list: usize, shared: &mut Interner<'a>) ->
             } else {
                 Value::Raw(value)
             };
-            set_member(&mut members, key, value);
+            members.push((Key::Raw(key), value));
         }
+        unique_members(&mut members);
         Value::Object(members)
     };
     let choices = tape

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crate::intern::{Interner, SharedId};
 use crate::json::{Fault, Raw, Scanner, check_utf8};
-use crate::value::{Members, Value, set_member};
+use crate::value::{Key, Members, Value, unique_members};
 
 /// How many conversations of a rollout are remembered: the agent, some subagents, a judge.
 const CONVERSATIONS: usize = 8;
@@ -101,9 +101,10 @@ impl<'a> Histories<'a> {
             } else {
                 self.whole(key, scanner, shared, utf8, &mut seen)?
             };
-            set_member(&mut parts, key, value);
+            parts.push((Key::Raw(key), value));
             Ok(())
         })?;
+        unique_members(&mut parts);
         let raw = Raw::new(scanner.slice(start, scanner.pos()));
         Ok(Scanned {
             raw,

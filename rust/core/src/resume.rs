@@ -2,7 +2,6 @@
 //! section 5).
 
 use std::borrow::Cow;
-use std::collections::VecDeque;
 
 use hashbrown::{HashMap, HashSet};
 
@@ -173,7 +172,7 @@ pub fn without_ours<'a>(
         });
     }
     let calls = capture.and_then(|capture| capture.get("calls"));
-    let mut captured: HashMap<Vec<u8>, VecDeque<i64>> = HashMap::new();
+    let mut captured: HashMap<Vec<u8>, Vec<i64>> = HashMap::new();
     for call in calls.into_iter().flat_map(Raw::elements) {
         let has_id = call
             .get("model_call_id")
@@ -181,16 +180,17 @@ pub fn without_ours<'a>(
         if !has_id {
             let index = call.get("call_index").and_then(Raw::as_i64);
             let same = captured.entry(came_from::captured_key(call)).or_default();
-            same.push_back(index.unwrap_or(-1));
+            same.push(index.unwrap_or(-1));
         }
     }
-    for (place, record) in producer.model_calls.iter().enumerate() {
+    // Ours stand behind the agent's own: one of those that says no more keeps its place.
+    for (place, record) in producer.model_calls.iter().enumerate().rev() {
         let has_id = record
             .text("model_call_id")
             .is_some_and(|id| !id.is_empty());
         if !has_id
             && let Some(same) = captured.get_mut(&came_from::own_key(record))
-            && let Some(index) = same.pop_front()
+            && let Some(index) = same.pop()
         {
             producer.places.insert(index, place);
         }

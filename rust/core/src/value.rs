@@ -8,6 +8,9 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
+
 use crate::intern::SharedId;
 use crate::json::Raw;
 
@@ -34,15 +37,60 @@ impl Key<'_> {
 /// An object's members in order.
 pub type Members<'a> = Vec<(Key<'a>, Value<'a>)>;
 
-/// Sets a member that came as JSON; of duplicate keys the last wins.
-pub fn set_member<'a>(members: &mut Members<'a>, key: Raw<'a>, value: Value<'a>) {
-    match members
-        .iter_mut()
-        .find(|(other, _)| matches!(other, Key::Raw(other) if other.is_same_string(key)))
-    {
-        Some(same) => same.1 = value,
-        None => members.push((Key::Raw(key), value)),
+/// Objects with more members than this are looked up by hash.
+const FEW: usize = 24;
+
+/// Leaves each key once, at its first place: of duplicates the last value wins, however
+/// the keys are escaped.
+///
+/// `key_of` gives a member's key where it came as JSON; our own names are unique.
+pub fn last_wins<K: Copy, V>(
+    members: &mut Vec<(K, V)>,
+    key_of: impl for<'k> Fn(&'k K) -> Option<Raw<'k>>,
+) {
+    if members.len() > FEW {
+        let mut places: HashMap<Cow<'_, str>, usize> = HashMap::with_capacity(members.len());
+        let mut kept: Vec<usize> = Vec::with_capacity(members.len());
+        // Where each first stands, and where its last value does.
+        for (at, (key, _)) in members.iter().enumerate() {
+            let text = key_of(key).and_then(Raw::as_str);
+            match text.map(|text| places.entry(text)) {
+                Some(Entry::Occupied(first)) => kept[*first.get()] = at,
+                Some(Entry::Vacant(first)) => {
+                    first.insert(kept.len());
+                    kept.push(at);
+                }
+                None => kept.push(at),
+            }
+        }
+        if kept.len() == members.len() {
+            return;
+        }
+        drop(places);
+        let mut all: Vec<Option<(K, V)>> = members.drain(..).map(Some).collect();
+        members.extend(kept.into_iter().filter_map(|at| all[at].take()));
+        return;
     }
+    let mut at = 1;
+    while at < members.len() {
+        let key = key_of(&members[at].0);
+        let same = |(other, _): &(K, V)| match (key, key_of(other)) {
+            (Some(key), Some(other)) => key.is_same_string(other),
+            _ => false,
+        };
+        match members[..at].iter().position(same) {
+            Some(first) => members[first].1 = members.remove(at).1,
+            None => at += 1,
+        }
+    }
+}
+
+/// [`last_wins`] for members that came as JSON.
+pub fn unique_members(members: &mut Members<'_>) {
+    last_wins(members, |key| match key {
+        Key::Name(_) => None,
+        Key::Raw(raw) => Some(*raw),
+    });
 }
 
 /// A value of a record.

@@ -128,15 +128,10 @@ pub fn parse_members(text: &[u8], max_depth: usize) -> Result<Option<RawMembers<
         let members = members.insert(RawMembers::with_capacity(16));
         scanner.object(|scanner, key| {
             let value = scanner.value()?;
-            match members
-                .iter_mut()
-                .find(|(other, _)| other.is_same_string(key))
-            {
-                Some(same) => same.1 = value,
-                None => members.push((key, value)),
-            }
+            members.push((key, value));
             Ok(())
         })?;
+        crate::value::last_wins(members, |key| Some(*key));
     } else {
         scanner.value()?;
     }

@@ -7,7 +7,7 @@ use super::record::{Record, Schema};
 use crate::call::ModelRef;
 use crate::exchange::model_ref_name;
 use crate::json::{Kind, Raw};
-use crate::value::{Key, Members, Value, set_member};
+use crate::value::{Key, Members, Value, unique_members};
 
 /// What an agent reported has a wrong type or breaks a rule: the name of the field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,9 +109,10 @@ impl<'a> Reference<'a> {
             match NAMES.iter().position(|name| key.is_str(name)) {
                 Some(_) if non_finite.holds(value) => return Err(wrong),
                 Some(part) => came_as[part] = Some(value),
-                None => set_member(&mut reference.extra, key, Value::Raw(value)),
+                None => reference.extra.push((Key::Raw(key), Value::Raw(value))),
             }
         }
+        unique_members(&mut reference.extra);
         let [call, model, response] = came_as.map(|part| part.unwrap_or(Raw::NULL));
         reference.model_call_id = text(call)?;
         reference.response_id = text(response)?;

@@ -12,7 +12,7 @@ use std::borrow::Cow;
 use hashbrown::{HashMap, HashSet};
 
 use crate::json::{Kind, Raw};
-use crate::value::{Gap, Key, Members, Value, set_member};
+use crate::value::{Gap, Key, Members, Value, unique_members};
 
 pub use compaction::attach_compactions;
 pub use field::{Field, FieldType, Malformed, NonFinite, Reference};
@@ -66,9 +66,10 @@ impl<'a> Bundle<'a> {
             } else if key.is_str("gaps") {
                 gaps = Some(value);
             } else {
-                set_member(&mut bundle.extra, key, Value::Raw(value));
+                bundle.extra.push((Key::Raw(key), Value::Raw(value)));
             }
         }
+        unique_members(&mut bundle.extra);
         bundle.source = source.ok_or(Malformed("source"))?;
         for raw in list(records, "records", non_finite)? {
             bundle.entries.push(match record::schema_of(raw)? {

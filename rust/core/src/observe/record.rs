@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::field::{Field, FieldType, Malformed, NonFinite, Reference};
 use crate::json::Raw;
-use crate::value::{Key, Members, Value, set_member};
+use crate::value::{Key, Members, Value, unique_members};
 
 use FieldType::{
     Amount, Count, Integer, Items, Number, References, RequiredText, RequiredWord, Status, Text,
@@ -189,9 +189,10 @@ impl<'a> Record<'a> {
             } else if schema.kind.is_some() && key.is_str("kind") {
                 kind = Some(value);
             } else {
-                set_member(&mut extra, key, Value::Raw(value));
+                extra.push((Key::Raw(key), Value::Raw(value)));
             }
         }
+        unique_members(&mut extra);
         // Of duplicate keys the last wins, here too.
         let is_ours = |value: Raw<'_>| {
             !non_finite.holds(value)
