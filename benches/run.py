@@ -162,6 +162,12 @@ def ticker(directory: Path) -> str:
 
         await asyncio.gather(*map(one, rollouts, bodies))
 
+    async def one_by_one() -> None:
+        for rollout, body in zip(rollouts, bodies, strict=True):
+            await asyncio.to_thread(
+                lambda rollout=rollout, body=body: len(ours.as_json(rollout, "full")(body))
+            )
+
     async def in_batch() -> None:
         await asyncio.to_thread(
             lambda: sum(map(len, ours.batch(rollouts, bodies, form="full", threads=2)))
@@ -178,6 +184,7 @@ def ticker(directory: Path) -> str:
         await asyncio.gather(*map(one, rollouts))
 
     ways: dict[str, Callable[[], Any]] = {"nothing (the machine itself)": idle}
+    ways["bytes, to_thread, 1 at a time"] = one_by_one
     ways["bytes, to_thread, 2 at a time"] = in_threads
     if not ours.lacks(*BATCH):
         ways["bytes, a batch with 2 threads in a thread"] = in_batch

@@ -252,7 +252,11 @@ fn run(
         });
         works
     });
-    write(py, works, items, threads)
+    let mut works = works;
+    let outputs = write(py, &mut works, items, threads);
+    // Thousands of small pieces: nobody waits for the interpreter meanwhile.
+    py.detach(move || drop(works));
+    outputs
 }
 
 /// One rollout on its way.
@@ -321,7 +325,7 @@ impl<'a> Work<'a> {
 /// The texts as `bytes`, written once, in memory of their size.
 fn write(
     py: Python<'_>,
-    mut works: Vec<Work<'_>>,
+    works: &mut [Work<'_>],
     items: &[PyResult<Item>],
     threads: usize,
 ) -> PyResult<Vec<Output>> {
@@ -346,7 +350,9 @@ fn write(
             outputs.push(Err(error));
             continue;
         }
-        outputs.push(match (&items[work.at], work.done.take()) {
+        // A tree of values is dropped later, detached.
+        let done = work.done.take_if(|done| !matches!(done, Done::Full(..)));
+        outputs.push(match (&items[work.at], done) {
             (Err(error), _) => Err(error.clone_ref(py)),
             (_, Some(Done::Packed(text))) => Ok((
                 Text::Bytes(PyBytes::new(py, &text).unbind()),

@@ -1,9 +1,11 @@
 //! The converters' turn: all of a rollout's distinct messages in a few calls into Python.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyList};
 use rollfold_core::fold::Fold;
 use rollfold_core::intern::{Blob, Interner};
@@ -12,8 +14,13 @@ use rollfold_core::turns::{Job, Outcome};
 
 use super::objects::Objects;
 
-/// How many jobs go in one call: between calls others get the interpreter.
-const CHUNK: usize = 48;
+/// How many jobs go in one call: between calls others may get the interpreter.
+const CHUNK: usize = 12;
+/// How long others wait for the interpreter at most while jobs are converted.
+const TURN: Duration = Duration::from_millis(1);
+/// How long it stays free: long enough for a thread that waits for it to wake up. Who only
+/// lets go of it has it back before.
+const FREE: Duration = Duration::from_micros(20);
 
 /// Converts the fold's jobs; what comes, objects or JSON as `bytes`, is added to its
 /// distinct values.
@@ -25,9 +32,11 @@ pub fn convert<'py, 'a>(
     let py = converter.py();
     let jobs = fold.jobs().to_vec();
     let mut outcomes = Vec::with_capacity(jobs.len());
+    let mut turn = Instant::now();
     for chunk in jobs.chunks(CHUNK) {
-        if !outcomes.is_empty() {
-            py.detach(std::thread::yield_now);
+        if turn.elapsed() >= TURN {
+            give_way(py)?;
+            turn = Instant::now();
         }
         let jobs = PyList::empty(py);
         for job in chunk {
@@ -49,6 +58,16 @@ pub fn convert<'py, 'a>(
         }
     }
     Ok(outcomes)
+}
+
+/// Leaves the interpreter to the process' other threads, where there are any.
+fn give_way(py: Python<'_>) -> PyResult<()> {
+    static COUNT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let count = COUNT.import(py, "threading", "active_count")?;
+    if count.call0()?.extract::<usize>()? > 1 {
+        py.detach(|| std::thread::sleep(FREE));
+    }
+    Ok(())
 }
 
 /// What an item is to a turn; only asked of what a model said.
