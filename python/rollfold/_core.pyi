@@ -580,16 +580,16 @@ def fold_dict(
 class Body:
     """A result on its way into the JSON forms: read once, then asked for keys and folded.
 
-    Raises `TypeError` for what is neither `bytes` nor a dict, `ValueError` where the bytes are
+    `keys` are the row's identity, which the record gets where the result lacks it. Raises `TypeError` for what is neither `bytes` nor a dict, `ValueError` where the bytes are
     no strict JSON object.
     """
 
-    def __new__(cls, result: bytes | Mapping[str, Any]) -> Self: ...
+    def __new__(cls, result: bytes | Mapping[str, Any], keys: dict[str, Any]) -> Self: ...
     def members(self, keys: Sequence[str]) -> dict[str, Any]:
         """Give the values of some keys; null and missing ones are left out."""
 
 def fold_batch(
-    items: list[tuple[Request | None, Body, dict[str, Any]]],
+    items: list[tuple[Request | None, Body]],
     form: str,
     threads: int,
     converter: Callable[..., Any],

@@ -117,6 +117,11 @@ def check_form(form: str) -> None:
         raise ValueError(f"form: must be 'full' or 'packed', not {form!r}")
 
 
+def _check_mapping(name: str, value: object) -> None:
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{name}: must be a mapping, not {type(value).__name__}")
+
+
 def identify(row: Row, result: Mapping[str, Any]) -> Who:
     """Tell a rollout from its row and its result.
 
@@ -124,9 +129,8 @@ def identify(row: Row, result: Mapping[str, Any]) -> Who:
         RolloutIdError: the identity keys are not valid.
         TypeError: the row or the result is no mapping.
     """
-    for name, value in (("row", row), ("result", result)):
-        if not isinstance(value, Mapping):
-            raise TypeError(f"{name}: must be a mapping, not {type(value).__name__}")
+    _check_mapping("row", row)
+    _check_mapping("result", result)
     omitted = result.get("_ng_omitted_rollout")
     never_started = omitted == NEVER_STARTED or bool(result.get("_ng_dispatch_drained"))
     rollout_id, conflict = (None, None) if never_started else identity.resolve(row, result)
@@ -224,7 +228,7 @@ class JsonItem(NamedTuple):
 
     who: Who
     known: Mapping[str, Any]
-    job: tuple[_core.Request | None, _core.Body, dict[str, Any]]
+    job: tuple[_core.Request | None, _core.Body]
 
 
 _ASKED = (
@@ -244,21 +248,22 @@ def json_item(
     not_before: float | None,
 ) -> JsonItem:
     """Give a rollout for the JSON forms; neither row nor result is changed."""
+    _check_mapping("row", row)
+    keys = {key: row[key] for key in identity.IDENTITY_KEYS if row.get(key) is not None}
     body = None
     known: Mapping[str, Any]
     if isinstance(result, bytes):
-        body = _core.Body(result)
+        body = _core.Body(result, keys)
         known = body.members(_ASKED)
     else:
         known = result
     who = identify(row, known)
-    body = body or _core.Body(known)
-    keys = {key: row[key] for key in identity.IDENTITY_KEYS if row.get(key) is not None}
+    body = body or _core.Body(known, keys)
     if who.never_started:
-        return JsonItem(who, known, (None, body, keys))
+        return JsonItem(who, known, (None, body))
     if who.rollout_id is None:
         whole = _core.loads(result) if isinstance(result, bytes) else dict(result)
         say_without_id(whole)
-        return JsonItem(who, known, (None, _core.Body(whole), keys))
+        return JsonItem(who, known, (None, _core.Body(whole, keys)))
     request = request_of(options, who, row, known, latency_ms=latency_ms, not_before=not_before)
-    return JsonItem(who, known, (request, body, keys))
+    return JsonItem(who, known, (request, body))

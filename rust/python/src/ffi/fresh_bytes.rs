@@ -32,56 +32,35 @@ pub fn fresh_bytes(
     len: usize,
     fill: impl FnOnce(&mut Slots<'_>) + Send,
 ) -> PyResult<Bound<'_, PyBytes>> {
-    let mut objects = fresh_batch(py, &[len], |slots| fill(&mut slots[0]))?;
-    Ok(objects.remove(0))
-}
-
-/// New `bytes` objects of the given sizes, all of whose bytes `fill` must put.
-///
-/// `fill` runs detached from the interpreter where there is much to write.
-///
-/// # Errors
-/// `MemoryError`, or `SystemError` where `fill` put more or fewer bytes: a fault of ours.
-pub fn fresh_batch<'py>(
-    py: Python<'py>,
-    lens: &[usize],
-    fill: impl FnOnce(&mut [Slots<'_>]) + Send,
-) -> PyResult<Vec<Bound<'py, PyBytes>>> {
-    let mut objects = Vec::with_capacity(lens.len());
-    let mut slots = Vec::with_capacity(lens.len());
-    for len in lens {
-        let size = ffi::Py_ssize_t::try_from(*len)?;
-        // SAFETY: a null source asks for an object with uninitialised content; what comes is
-        // null (with an exception set) or a new reference to a bytes object, which the `Bound`
-        // takes over.
-        let object = unsafe {
-            let object = ffi::PyBytes_FromStringAndSize(std::ptr::null(), size);
-            Bound::from_owned_ptr_or_err(py, object)?.cast_into_unchecked::<PyBytes>()
-        };
-        // SAFETY: the object is a bytes object, so this is the start of its `len` bytes. Nobody
-        // else has a reference to it, so for as long as this function keeps it to itself they
-        // may be written; as `MaybeUninit` they need not have been. (The empty bytes object is
-        // shared by everybody, but of that no byte is written.) The objects outlive the slots:
-        // both live to the end of this function.
-        let memory: &mut [MaybeUninit<u8>] = unsafe {
-            let start = ffi::PyBytes_AsString(object.as_ptr()).cast::<MaybeUninit<u8>>();
-            std::slice::from_raw_parts_mut(start, *len)
-        };
-        if *len >= LARGE {
-            advise_large_pages(memory);
-        }
-        objects.push(object);
-        slots.push(Slots::new(memory));
+    let size = ffi::Py_ssize_t::try_from(len)?;
+    // SAFETY: a null source asks for an object with uninitialised content; what comes is null
+    // (with an exception set) or a new reference to a bytes object, which the `Bound` takes over.
+    let object = unsafe {
+        let object = ffi::PyBytes_FromStringAndSize(std::ptr::null(), size);
+        Bound::from_owned_ptr_or_err(py, object)?.cast_into_unchecked::<PyBytes>()
+    };
+    // SAFETY: the object is a bytes object, so this is the start of its `len` bytes. Nobody else
+    // has a reference to it, so for as long as this function keeps it to itself they may be
+    // written; as `MaybeUninit` they need not have been. (The empty bytes object is shared by
+    // everybody, but of that no byte is written.) The object outlives the slots: both live to
+    // the end of this function.
+    let memory: &mut [MaybeUninit<u8>] = unsafe {
+        let start = ffi::PyBytes_AsString(object.as_ptr()).cast::<MaybeUninit<u8>>();
+        std::slice::from_raw_parts_mut(start, len)
+    };
+    if len >= LARGE {
+        advise_large_pages(memory);
     }
-    if lens.iter().sum::<usize>() >= DETACH {
+    let mut slots = Slots::new(memory);
+    if len >= DETACH {
         py.detach(|| fill(&mut slots));
     } else {
         fill(&mut slots);
     }
-    if slots.iter().all(Slots::is_full) {
-        Ok(objects)
+    if slots.is_full() {
+        Ok(object)
     } else {
-        // The objects, not all of them written, are dropped unseen.
+        // The object, not all of it written, is dropped unseen.
         Err(PySystemError::new_err(
             "a record's size was not the size announced",
         ))

@@ -151,7 +151,7 @@ fn fold_dict<'py>(
     if let (Change::Set(_), Some(source)) = (&folded.trajectory, folded.source) {
         result.set_item(SOURCE, source_name(source))?;
     }
-    py.detach(|| request.delete(&files, &folded, &mut report));
+    py.detach(|| request.delete(&files, folded.keep_files, &mut report));
     report.to_dict(py)
 }
 

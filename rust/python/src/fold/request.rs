@@ -8,7 +8,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rollfold_core::capture::Circumstances;
-use rollfold_core::fold::{Fold, Folded, Mode, Sections, Task};
+use rollfold_core::fold::{Fold, Mode, Sections, Task};
 use rollfold_core::store::{
     Deletion, InflightProbe, Quiet, ReadBuffer, Reading, claim_and_delete, read, wait_quiet,
 };
@@ -123,9 +123,8 @@ impl Report {
 /// Buffers that files are read into, kept from one call to the next: fresh memory costs
 /// more than reading.
 static BUFFERS: Mutex<Vec<ReadBuffer>> = Mutex::new(Vec::new());
-const KEPT_BUFFERS: usize = 4;
 const KEPT_BYTES: usize = 64 << 20;
-const FIRST_BUFFER: usize = 256 << 10;
+const FIRST_BUFFER: usize = 64 << 10;
 
 /// A buffer of the pool, given back when it is dropped.
 ///
@@ -142,12 +141,12 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        if self.0.capacity() <= KEPT_BYTES
-            && let Ok(mut pool) = BUFFERS.try_lock()
-            && pool.len() < KEPT_BUFFERS
-        {
-            self.0.clear();
-            pool.push(std::mem::take(&mut self.0));
+        if let Ok(mut pool) = BUFFERS.try_lock() {
+            let kept: usize = pool.iter().map(ReadBuffer::capacity).sum();
+            if kept + self.0.capacity() <= KEPT_BYTES {
+                self.0.clear();
+                pool.push(std::mem::take(&mut self.0));
+            }
         }
     }
 }
@@ -253,12 +252,13 @@ impl Request {
         }
     }
 
-    /// Removes the files where that was asked for and nothing speaks against it.
-    pub fn delete(&self, files: &Files, folded: &Folded<'_>, report: &mut Report) {
+    /// Removes the files where that was asked for and nothing speaks against it; `keep` says
+    /// what does.
+    pub fn delete(&self, files: &Files, keep: Option<&str>, report: &mut Report) {
         let Some(root) = files.reading.root.filter(|_| self.delete) else {
             return;
         };
-        if let Some(reason) = folded.keep_files {
+        if let Some(reason) = keep {
             report.kept = Some(reason.to_owned());
             return;
         }

@@ -49,16 +49,17 @@ pub struct Body {
     text: Text,
     /// Where the members' keys and values stand; of duplicate keys the last.
     members: Vec<(Range<usize>, Range<usize>)>,
+    identity: Identity,
 }
 
 #[pymethods]
 impl Body {
-    /// Takes `bytes` as they are and a dict as its text.
+    /// Takes `bytes` as they are and a dict as its text; `keys` are the row's identity.
     ///
     /// Raises `TypeError` for anything else, `ValueError` where the bytes are no strict JSON
     /// object.
     #[new]
-    fn new(result: &Bound<'_, PyAny>) -> PyResult<Self> {
+    fn new(result: &Bound<'_, PyAny>, keys: &Bound<'_, PyDict>) -> PyResult<Self> {
         let text = if result.is_instance_of::<PyBytes>() {
             Text::Came(result.extract()?)
         } else if result.is_instance_of::<PyDict>() {
@@ -73,6 +74,7 @@ impl Body {
         Ok(Self {
             text: text.on_one_line(),
             members,
+            identity: identity(keys)?,
         })
     }
 
@@ -101,6 +103,11 @@ impl Body {
             Text::Lined(text) => text,
             Text::Made(made) => &made.text,
         }
+    }
+
+    /// The identity keys that the result gets where it lacks them.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
     }
 
     /// The result's members.
@@ -168,7 +175,7 @@ pub struct Parsed<'a> {
 pub type Identity = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// The identity of a row as text.
-pub fn identity(keys: &Bound<'_, PyDict>) -> PyResult<Identity> {
+fn identity(keys: &Bound<'_, PyDict>) -> PyResult<Identity> {
     keys.iter()
         .map(|(key, value)| {
             let text = serialize(&value).map_err(|error| naming("row", &key, error))?;
