@@ -33,6 +33,10 @@ class Sample:
         """The median in seconds."""
         return statistics.median(self.seconds)
 
+    def __add__(self, other: Sample) -> Sample:
+        """Return the repeats of both."""
+        return Sample(self.seconds + other.seconds)
+
     def divided(self, number: int) -> Sample:
         """Return the same for one of `number` equal parts of the action."""
         return Sample(tuple(value / number for value in self.seconds))
