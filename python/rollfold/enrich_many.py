@@ -169,9 +169,8 @@ def enrich_run_results(  # noqa: D417 -- the rest is said where it points to
         quiescence_timeout_s,
         foreign_settle_s,
     )
-    if _checked(threads) == 1:
-        return _results(items, options)
-    return _results_threaded(items, options, _checked(threads))
+    count = _checked(threads)
+    return _results(items, options) if count == 1 else _results_threaded(items, options, count)
 
 
 class _Budget:

@@ -7,7 +7,8 @@ use pyo3::sync::PyOnceLock;
 ///
 /// A record is some hundred thousand new objects, none of them garbage. The collector counts
 /// them and walks all of them again and again (half the time of building token arrays); after
-/// the pause it looks at them once. Nothing else runs meanwhile: who builds is attached.
+/// the pause it looks at them once. Where the builder
+/// lets other threads in, what they make is looked at then too.
 pub struct GcPause<'py>(Option<&'py Py<PyAny>>, Python<'py>);
 
 impl<'py> GcPause<'py> {

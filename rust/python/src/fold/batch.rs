@@ -87,7 +87,8 @@ fn fold_batch<'py>(
     wait_s: Option<f64>,
     log: Option<(Option<i32>, Vec<(Option<String>, bool)>)>,
 ) -> PyResult<Bound<'py, PyList>> {
-    let taken: Vec<PyResult<Item>> = items.iter().map(|item| take(&item)).collect();
+    let taken = items.iter().map(|item| take(&item));
+    let taken = taken.collect::<PyResult<Vec<Item>>>()?;
     let wanted = match log {
         Some((level, keys)) => {
             let key = |(id, never_started)| RecordKey { id, never_started };
@@ -175,7 +176,7 @@ struct Work<'c> {
 impl Work<'_> {
     /// The outputs of the first items, each made from its files to its text by one thread: what
     /// was just read is still at hand. The interpreter is taken for what needs it.
-    fn run(&self, items: Vec<PyResult<Item>>, threads: usize) -> Vec<Output> {
+    fn run(&self, items: Vec<Item>, threads: usize) -> Vec<Output> {
         let held = AtomicUsize::new(0);
         let mut slots: Vec<_> = items
             .into_iter()
@@ -186,10 +187,7 @@ impl Work<'_> {
             if held.load(Ordering::Relaxed) >= HELD * threads {
                 return;
             }
-            let made = match item {
-                Ok(item) => self.one(*at, item),
-                Err(error) => Python::attach(|py| Err(error.clone_ref(py))),
-            };
+            let made = self.one(*at, item);
             if let Ok((text, _)) = &made {
                 held.fetch_add(text.len(), Ordering::Relaxed);
             }

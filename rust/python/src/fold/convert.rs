@@ -5,8 +5,10 @@ use std::time::{Duration, Instant};
 
 use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedStr;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyList};
+use rollfold_core::content::Item;
 use rollfold_core::fold::Fold;
 use rollfold_core::intern::{Blob, Interner};
 use rollfold_core::json::Raw;
@@ -70,40 +72,12 @@ fn give_way(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// What an item is to a turn; only asked of what a model said.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Reasoning,
-    FunctionCall,
-    Other,
-}
-
-impl Kind {
-    fn of_text(item: &[u8], said: bool) -> Self {
-        let kind = said.then(|| Raw::new(item).get("type")).flatten();
-        let is = |name: &str| kind.is_some_and(|kind| kind.is_str(name));
-        Self::of(is)
-    }
-
-    fn of_object(item: &Bound<'_, PyAny>, said: bool) -> PyResult<Self> {
-        let kind = match item.cast::<PyDict>() {
-            Ok(item) if said => item.get_item(intern!(item.py(), "type"))?,
-            _ => None,
-        };
-        Ok(Self::of(|name| {
-            let is = kind.as_ref().map(|kind| kind.eq(name));
-            is.is_some_and(|is| is.unwrap_or(false))
-        }))
-    }
-
-    fn of(is: impl Fn(&str) -> bool) -> Self {
-        if is("reasoning") {
-            Self::Reasoning
-        } else if is("function_call") {
-            Self::FunctionCall
-        } else {
-            Self::Other
-        }
+/// What an item of a response is to its turn, by its type.
+fn item_of(kind: Option<&str>) -> Item {
+    match kind {
+        Some("reasoning") => Item::Reasoning,
+        Some("function_call") => Item::FunctionCall,
+        _ => Item::Other,
     }
 }
 
@@ -121,23 +95,33 @@ fn read<'py, 'a>(
     let mut items = Vec::with_capacity(list.len());
     let (mut answer, mut reasoning, mut tool_calls) = (Vec::new(), Vec::new(), 0);
     for item in list {
-        let kind;
+        let mut kind = Item::Other;
         let blob = if let Ok(text) = item.cast::<PyBytes>() {
             let text: Arc<[u8]> = text.as_bytes().into();
-            kind = Kind::of_text(&text, said);
+            if said {
+                let named = Raw::new(&text).get("type").and_then(Raw::as_str);
+                kind = item_of(named.as_deref());
+            }
             Blob::Text(text)
         } else {
-            kind = Kind::of_object(&item, said)?;
+            if said && let Ok(dict) = item.cast::<PyDict>() {
+                let named = dict.get_item(intern!(dict.py(), "type"))?;
+                kind = item_of(
+                    named
+                        .and_then(|named| named.extract::<PyBackedStr>().ok())
+                        .as_deref(),
+                );
+            }
             objects.foreign.push(item);
             Blob::Foreign(objects.foreign.len() - 1)
         };
         let id = shared.add(blob);
         items.push(id);
-        if kind == Kind::Reasoning {
+        if kind == Item::Reasoning {
             reasoning.push(id);
         } else if said {
             answer.push(id);
-            tool_calls += usize::from(kind == Kind::FunctionCall);
+            tool_calls += usize::from(kind == Item::FunctionCall);
         }
     }
     Ok(if said {

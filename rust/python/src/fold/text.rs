@@ -70,7 +70,7 @@ impl Body {
                 "result must be bytes or a dict, not {name}"
             )));
         };
-        let members = spans(&text).map_err(crate::store::raised)?;
+        let members = spans(text.bytes()).map_err(crate::store::raised)?;
         Ok(Self {
             text: text.on_one_line(),
             members,
@@ -97,14 +97,6 @@ impl Body {
 }
 
 impl Body {
-    fn text(&self) -> &[u8] {
-        match &self.text {
-            Text::Came(bytes) => bytes,
-            Text::Lined(text) => text,
-            Text::Made(made) => &made.text,
-        }
-    }
-
     /// The identity keys that the result gets where it lacks them.
     pub fn identity(&self) -> &Identity {
         &self.identity
@@ -112,7 +104,7 @@ impl Body {
 
     /// The result's members.
     pub fn parsed(&self) -> Parsed<'_> {
-        let text = self.text();
+        let text = self.text.bytes();
         let slice = |span: &Range<usize>| Raw::new(&text[span.clone()]);
         let members = self.members.iter();
         let offsets = match &self.text {
@@ -129,6 +121,14 @@ impl Body {
 }
 
 impl Text {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Came(bytes) => bytes,
+            Self::Lined(text) => text,
+            Self::Made(made) => &made.text,
+        }
+    }
+
     /// The text, strict as it is, with spaces for its breaks: they stand between values.
     fn on_one_line(self) -> Self {
         let is_break = |byte: u8| matches!(byte, b'\n' | b'\r');
@@ -143,12 +143,7 @@ impl Text {
 }
 
 /// Scans a result's text for its members.
-fn spans(text: &Text) -> Result<Vec<(Range<usize>, Range<usize>)>, Error> {
-    let text = match text {
-        Text::Came(bytes) => &bytes[..],
-        Text::Lined(text) => text,
-        Text::Made(made) => &made.text,
-    };
+fn spans(text: &[u8]) -> Result<Vec<(Range<usize>, Range<usize>)>, Error> {
     let members = json::parse_members(text, MAX_RECORD_DEPTH)
         .map_err(|fault| Error::json(format!("result: {}", fault.kind.text()), fault.at))?
         .ok_or_else(|| Error::Shape {

@@ -85,5 +85,5 @@ fn place(text: &[u8]) -> usize {
     };
     let mixed =
         (first ^ last.rotate_left(29) ^ text.len() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (mixed >> 54) as usize
+    (mixed >> 48) as usize % SLOTS
 }
