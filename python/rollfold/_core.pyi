@@ -29,6 +29,7 @@ __all__ = [
     "assemble_stream",
     "build_profile",
     "clear_capture",
+    "counters",
     "dumps",
     "fold_batch",
     "fold_dict",
@@ -573,8 +574,11 @@ def fold_dict(
     result: dict[str, Any],
     converter: Callable[..., Any],
     wait_s: float | None = None,
-) -> dict[str, Any]:
-    """Enrich a dict in place; give what was met on the way. `wait_s` bounds what is waited."""
+) -> dict[str, Any] | None:
+    """Enrich a dict in place; give what is to be told, if anything. `wait_s` bounds waiting."""
+
+def counters() -> dict[str, int | float]:
+    """Give what this process has folded since it began, by name."""
 
 @final
 class Body:
@@ -599,7 +603,7 @@ def fold_batch(
     """Enrich results into JSON or packed text: as many of the first as fit in memory.
 
     All of them together wait `wait_s` seconds at most (None: each as its request allows).
-    Each outcome is the text with what was met on the way, or the exception it cost. With
+    Each outcome is the text with what is to be told (or None), or the exception it cost. With
     `log`, the compression's level (None: plain lines) and for each item the rollout id and
     whether it never started, `LogFrames` come in the text's place.
     """

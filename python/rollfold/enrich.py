@@ -86,8 +86,8 @@ class Prepared(NamedTuple):
     request: _core.Request
     result: Result
 
-    def fold(self, wait_s: float | None = None) -> Mapping[str, Any]:
-        """Fold into the result, in place; give what was met on the way.
+    def fold(self, wait_s: float | None = None) -> Mapping[str, Any] | None:
+        """Fold into the result, in place; give what is to be told of it, if anything.
 
         Args:
             wait_s: a bound on all waiting, for a batch that has less left.
@@ -244,9 +244,8 @@ def enrich_run_result_json(  # noqa: D417 -- the rest is said where it points to
     if isinstance(outcome, BaseException):
         raise outcome
     text: bytes
-    text, report = outcome
-    if item.who.rollout_id is not None:
-        note(report, item.who.rollout_id)
+    text, told = outcome
+    note(told, item.who.rollout_id or "")
     return text
 
 
@@ -297,7 +296,6 @@ def prepare_enriched(  # noqa: D417 -- the rest is said where it points to
     if isinstance(outcome, BaseException):
         raise outcome
     frames: _core.LogFrames
-    frames, report = outcome
-    if item.who.rollout_id is not None:
-        note(report, item.who.rollout_id)
+    frames, told = outcome
+    note(told, item.who.rollout_id or "")
     return frames

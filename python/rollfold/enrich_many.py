@@ -124,10 +124,9 @@ def _results_json(
             if isinstance(outcome, Exception):
                 yield outcome
                 continue
-            text, report = outcome
-            left = max(left - report["waited_s"], 0.0)
-            if entry.who.rollout_id is not None:
-                note(report, entry.who.rollout_id)
+            text, told = outcome
+            left = max(left - _waited(told), 0.0)
+            note(told, entry.who.rollout_id or "")
             yield text
     if source.error is not None:
         raise source.error
@@ -180,14 +179,18 @@ class _Budget:
         self._left = seconds
         self._lock = threading.Lock()
 
-    def fold(self, prepared: Prepared) -> Mapping[str, Any]:
+    def fold(self, prepared: Prepared) -> Mapping[str, Any] | None:
         """Fold one rollout within what is left, and take off what that waited."""
         with self._lock:
             left = self._left
-        report = prepared.fold(left)
+        told = prepared.fold(left)
         with self._lock:
-            self._left = max(self._left - report["waited_s"], 0.0)
-        return report
+            self._left = max(self._left - _waited(told), 0.0)
+        return told
+
+
+def _waited(told: Mapping[str, Any] | None) -> float:
+    return told["waited_s"] if told is not None else 0.0
 
 
 def _prepare(options: Options, item: Item) -> tuple[Result, Prepared | None]:
@@ -213,7 +216,9 @@ def _results_threaded(
 ) -> Iterator[Result | Exception]:
     source = _Source(items)
     budget = _Budget(options.quiescence_s)
-    waiting: deque[Exception | tuple[Result, str, Future[Mapping[str, Any]] | None]] = deque()
+    waiting: deque[Exception | tuple[Result, str, Future[Mapping[str, Any] | None] | None]] = (
+        deque()
+    )
     pool = ThreadPoolExecutor(threads, thread_name_prefix="rollfold-enrich")
     try:
         while True:
@@ -241,7 +246,7 @@ def _results_threaded(
 
 
 def _outcome(
-    entry: Exception | tuple[Result, str, Future[Mapping[str, Any]] | None],
+    entry: Exception | tuple[Result, str, Future[Mapping[str, Any] | None] | None],
 ) -> Result | Exception:
     if isinstance(entry, Exception):
         return entry

@@ -138,8 +138,8 @@ def resolve(row: Mapping[str, Any], result: Mapping[str, Any]) -> tuple[str | No
             the result completed from it.
     """
     own = rollout_id(row)
-    if own is not None and all(result.get(key) in (None, row.get(key)) for key in _ID_KEYS):
-        return own, None  # nothing to disagree on: almost always
+    if own is not None and not _differ(row, result):
+        return own, None  # almost always
     completed = {key: result.get(key) for key in IDENTITY_KEYS}
     copy_identity(row, completed)
     if own is None:
@@ -149,6 +149,15 @@ def resolve(row: Mapping[str, Any], result: Mapping[str, Any]) -> tuple[str | No
     except RolloutIdError:
         return own, None
     return own, None if other is None or other == own else f"{own},{other}"
+
+
+def _differ(row: Mapping[str, Any], result: Mapping[str, Any]) -> bool:
+    """Say whether a result has an identity key that its row has not, or not the same."""
+    for key in _ID_KEYS:
+        value = result.get(key)
+        if value is not None and value != row.get(key):
+            return True
+    return False
 
 
 def _index(key: str, value: object) -> str:

@@ -26,8 +26,8 @@ INTERRUPTED = "interrupted"
 _LOCK_WAIT_S = 2.0
 _LOCK_WAIT_IN_LOOP_S = 0.05
 
-_counters: Counter[str] = Counter()
-_counters_lock = threading.Lock()
+_kept: Counter[str] = Counter()
+_kept_lock = threading.Lock()
 
 
 def stats() -> dict[str, int | float]:
@@ -37,8 +37,8 @@ def stats() -> dict[str, int | float]:
     waiting for calls and locks, `locks_refused`, `captures_deleted`, and how many captures
     were kept from deletion, by reason (`capture_kept: ...`).
     """
-    with _counters_lock:
-        return dict(_counters)
+    with _kept_lock:
+        return {**_core.counters(), **_kept}
 
 
 class Options(NamedTuple):
@@ -68,7 +68,7 @@ class Options(NamedTuple):
         """
         if delete_capture and not include_payloads:
             raise ValueError("delete_capture: refused with include_payloads=False")
-        if isinstance(capture_dirs, str | PathLike):
+        if not isinstance(capture_dirs, list) and isinstance(capture_dirs, str | PathLike):
             capture_dirs = [capture_dirs]
         return cls(
             [fspath(directory) for directory in capture_dirs or ()],
@@ -118,7 +118,7 @@ def check_form(form: str) -> None:
 
 
 def _check_mapping(name: str, value: object) -> None:
-    if not isinstance(value, Mapping):
+    if not isinstance(value, (dict, Mapping)):
         raise TypeError(f"{name}: must be a mapping, not {type(value).__name__}")
 
 
@@ -184,22 +184,16 @@ def request_of(
     )
 
 
-def note(report: Mapping[str, Any], rollout_id: str) -> None:
-    """Count what was met on the way, and say what a person should know."""
-    with _counters_lock:
-        _counters["rollouts"] += 1
-        _counters["calls"] += report["calls"]
-        _counters["bytes"] += report["bytes"]
-        _counters["records_unreadable"] += report["unreadable"]
-        _counters["wait_s"] += report["waited_s"]
-        _counters["locks_refused"] += report["lock_unavailable"]
-        _counters["captures_deleted"] += report["deleted"]
-        if report["kept"]:
-            _counters[f"capture_kept: {report['kept']}"] += 1
-    for line in report["told"]:
+def note(told: Mapping[str, Any] | None, rollout_id: str) -> None:
+    """Say what a person should know of what was met on the way."""
+    if told is None:
+        return
+    for line in told["told"]:
         logger.debug("capture not read whole: %s", line)
-    if report["kept"]:
-        logger.warning("rollout %s: its capture is kept: %s", rollout_id, report["kept"])
+    if kept := told["kept"]:
+        with _kept_lock:
+            _kept[f"capture_kept: {kept}"] += 1
+        logger.warning("rollout %s: its capture is kept: %s", rollout_id, kept)
 
 
 def say_without_id(result: Result) -> None:

@@ -17,7 +17,8 @@ use rollfold_core::value::Value;
 
 use super::convert::convert;
 use super::objects::Objects;
-use super::request::{Buffer, Files, Report, Request, wait_limit};
+use super::report::Report;
+use super::request::{Buffer, Files, Request, wait_limit};
 use super::text::Body;
 use crate::fresh_bytes::fresh_bytes;
 use crate::json::Builder;
@@ -33,7 +34,8 @@ struct Item {
     body: Py<Body>,
 }
 
-type Output = PyResult<(Text, Report)>;
+/// A record, and what was met on its way; no report where nothing was folded.
+type Output = PyResult<(Text, Option<Report>)>;
 
 /// A rollout's record.
 enum Text {
@@ -69,8 +71,8 @@ enum Wanted {
 /// Enriches results into JSON (`form` is `full`) or packed text (`packed`).
 ///
 /// `items` holds tuples of a request (none: identity alone) and a result. Gives for the
-/// first items, as many as fit in memory, the text and the report of each, or the exception
-/// that it cost.
+/// first items, as many as fit in memory, the text of each with what is to be told of it, if
+/// anything, or the exception that it cost.
 ///
 /// All of them together wait `wait_s` seconds at most, for calls and for locks.
 ///
@@ -109,7 +111,10 @@ fn fold_batch<'py>(
     let list = PyList::empty(py);
     for output in outputs {
         match output {
-            Ok((text, report)) => list.append((text.into_any(), report.to_dict(py)?))?,
+            Ok((text, report)) => {
+                let told = report.map(|report| report.told(py)).transpose()?.flatten();
+                list.append((text.into_any(), told))?;
+            }
             Err(error) => list.append(error.into_value(py))?,
         }
     }
@@ -205,7 +210,7 @@ impl Work<'_> {
         let Some(request) = &item.request else {
             let record = parsed.record(body.identity(), None);
             let text = self.text(at, &record, &Interner::default())?;
-            return Ok((text, Report::default()));
+            return Ok((text, None));
         };
         let request = request.get();
         let mut buffer = Buffer::take();
@@ -228,7 +233,7 @@ impl Work<'_> {
         let text = self.text(at, &record, &shared)?;
         // The record is there: its files may go.
         request.delete(&files, keep_files, &mut report);
-        Ok((text, report))
+        Ok((text, Some(report)))
     }
 
     fn text(&self, at: usize, record: &Value<'_>, shared: &Interner<'_>) -> PyResult<Text> {

@@ -4,6 +4,7 @@ mod batch;
 mod content;
 mod convert;
 mod objects;
+mod report;
 mod request;
 mod text;
 
@@ -102,7 +103,7 @@ impl DictSections {
 
 /// Enriches a dict in place; only top-level keys are set.
 ///
-/// Gives what was met on the way. `converter` is `convert_batch` of the Messages dialect;
+/// Gives what is to be told of it, if anything. `converter` is `convert_batch` of the Messages dialect;
 /// `wait_s` bounds what is waited, for a batch that has less left than the request allows.
 #[pyfunction]
 #[pyo3(signature = (request, result, converter, wait_s = None))]
@@ -112,7 +113,7 @@ fn fold_dict<'py>(
     result: &Bound<'py, PyDict>,
     converter: &Bound<'py, PyAny>,
     wait_s: Option<f64>,
-) -> PyResult<Bound<'py, PyDict>> {
+) -> PyResult<Option<Bound<'py, PyDict>>> {
     let parts = DictSections::read(result)?;
     let mut buffer = Buffer::take();
     let limit = wait_limit(wait_s);
@@ -152,7 +153,7 @@ fn fold_dict<'py>(
         result.set_item(SOURCE, source_name(source))?;
     }
     py.detach(|| request.delete(&files, folded.keep_files, &mut report));
-    report.to_dict(py)
+    report.told(py)
 }
 
 /// Whether calls of a rollout are in flight, and for how long to sleep before asking
@@ -194,6 +195,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Request>()?;
     module.add_class::<Watch>()?;
     module.add_function(wrap_pyfunction!(fold_dict, module)?)?;
+    report::register(module)?;
     text::register(module)?;
     batch::register(module)?;
     content::register(module)

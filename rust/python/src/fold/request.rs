@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
 use rollfold_core::capture::Circumstances;
 use rollfold_core::fold::{Fold, Mode, Sections, Task};
 use rollfold_core::store::{
     Deletion, InflightProbe, Quiet, ReadBuffer, Reading, claim_and_delete, read, wait_quiet,
 };
 
+use super::report::Report;
 use crate::ffi::lease::writers;
 
 /// One rollout to be folded: everything but its result.
@@ -88,35 +88,6 @@ impl Request {
             delete,
             mode,
         })
-    }
-}
-
-/// What was met on the way: facts for counters and log lines.
-#[derive(Debug, Default)]
-pub struct Report {
-    pub calls: usize,
-    pub bytes: usize,
-    pub unreadable: usize,
-    pub waited: Duration,
-    pub lock_unavailable: bool,
-    pub told: Vec<String>,
-    pub kept: Option<String>,
-    pub deleted: bool,
-}
-
-impl Report {
-    /// The report as a dict.
-    pub fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let dict = PyDict::new(py);
-        dict.set_item("calls", self.calls)?;
-        dict.set_item("bytes", self.bytes)?;
-        dict.set_item("unreadable", self.unreadable)?;
-        dict.set_item("waited_s", self.waited.as_secs_f64())?;
-        dict.set_item("lock_unavailable", self.lock_unavailable)?;
-        dict.set_item("told", &self.told)?;
-        dict.set_item("kept", &self.kept)?;
-        dict.set_item("deleted", self.deleted)?;
-        Ok(dict)
     }
 }
 
