@@ -11,12 +11,17 @@ use rollfold_core::value::Value;
 
 use crate::json::Builder;
 
+/// From this many equal elements on the next list is a slice of the last one and the rest.
+const LONG: usize = 8;
+
 /// Builds a rollout's objects, each distinct value once.
 pub struct Objects<'py, 'a> {
     py: Python<'py>,
     builder: Builder<'py, 'a>,
     made: Vec<Option<Bound<'py, PyAny>>>,
     lists: HashMap<*const SharedId, Bound<'py, PyAny>>,
+    /// The last long list.
+    last: Option<(Arc<[SharedId]>, Bound<'py, PyList>)>,
     /// What converters made, by the index in [`Blob::Foreign`].
     pub foreign: Vec<Bound<'py, PyAny>>,
 }
@@ -29,6 +34,7 @@ impl<'py, 'a> Objects<'py, 'a> {
             builder,
             made: Vec::new(),
             lists: HashMap::new(),
+            last: None,
             foreign: Vec::new(),
         }
     }
@@ -81,15 +87,37 @@ impl<'py, 'a> Objects<'py, 'a> {
         if let Some(list) = self.lists.get(&ids.as_ptr()) {
             return Ok(list.clone());
         }
-        let items: Vec<_> = ids
-            .iter()
-            .map(|id| self.shared(*id, shared))
-            .collect::<PyResult<_>>()?;
-        let list = PyList::new(self.py, items)?.into_any();
-        if !ids.is_empty() {
-            self.lists.insert(ids.as_ptr(), list.clone());
+        // A history is mostly the one before with something after it.
+        let (mut known, mut list) = (0, None);
+        if let Some((before, made)) = &self.last {
+            let same = before.iter().zip(ids.iter());
+            known = same.take_while(|(one, other)| one == other).count();
+            if known >= LONG {
+                list = Some(made.get_slice(0, known));
+            } else {
+                known = 0;
+            }
         }
-        Ok(list)
+        let mut rest = Vec::with_capacity(ids.len() - known);
+        for id in &ids[known..] {
+            rest.push(self.shared(*id, shared)?);
+        }
+        let list = match list {
+            Some(list) => {
+                for item in rest {
+                    list.append(item)?;
+                }
+                list
+            }
+            None => PyList::new(self.py, rest)?,
+        };
+        if ids.len() >= LONG {
+            self.last = Some((Arc::clone(ids), list.clone()));
+        }
+        if !ids.is_empty() {
+            self.lists.insert(ids.as_ptr(), list.clone().into_any());
+        }
+        Ok(list.into_any())
     }
 
     /// The object of a value.
@@ -114,10 +142,10 @@ impl<'py, 'a> Objects<'py, 'a> {
             Value::SharedList(ids) => self.list(ids, shared)?,
             Value::Parted(_, parts) => self.value(parts, shared)?,
             Value::Array(elements) => {
-                let items: Vec<_> = elements
-                    .iter()
-                    .map(|element| self.value(element, shared))
-                    .collect::<PyResult<_>>()?;
+                let mut items = Vec::with_capacity(elements.len());
+                for element in elements {
+                    items.push(self.value(element, shared)?);
+                }
                 PyList::new(py, items)?.into_any()
             }
             Value::Object(members) => {
