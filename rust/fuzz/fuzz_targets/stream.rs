@@ -19,7 +19,8 @@ fuzz_target!(|data: &[u8]| {
     };
     let whole = assemble(dialect, body, Some(200));
     if let Some(response) = &whole.response {
-        let parsed = rollfold_core::json::parse(&response.contiguous()).expect("strict JSON");
+        let text = response.contiguous();
+        let parsed = rollfold_core::json::parse(&text).expect("strict JSON");
         assert!(parsed.is_object());
     }
     let mut assembler = Assembler::new(dialect);
