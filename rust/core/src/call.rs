@@ -3,10 +3,11 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use crate::content::{Decision, Response};
+use crate::content::{Decision, Ids, Response};
 use crate::exchange::{Exchange, ScanState};
 use crate::intern::{Interner, SharedId};
 use crate::json::{Kind, MAX_RECORD_DEPTH, Raw, Scanner, Tape};
+use crate::names::Name;
 use crate::observe::Reference;
 use crate::usage::{Count, Usage};
 use crate::value::{Key, Members, Value};
@@ -52,7 +53,11 @@ impl<'a> Payload<'a> {
 /// A time or duration that can be: a negative one is unknown, and costs nothing else.
 #[must_use]
 pub fn amount(raw: Option<Raw<'_>>) -> Option<Raw<'_>> {
-    raw.filter(|raw| raw.as_f64().is_some_and(|n| n.is_finite() && n >= 0.0))
+    // Without a sign, and short of what a double cannot hold, nothing needs to be computed.
+    raw.filter(|raw| match raw.bytes() {
+        [b'0'..=b'9', ..] if raw.bytes().len() < 300 => true,
+        _ => raw.as_f64().is_some_and(|n| n.is_finite() && n >= 0.0),
+    })
 }
 
 /// One captured call.
@@ -122,7 +127,7 @@ impl<'a> CallRecord<'a> {
     pub fn derive(
         call_index: i64,
         exchange: &mut Exchange<'a>,
-        tape: &Tape<'a>,
+        tape: &Tape<'a, Name>,
         shared: &mut Interner<'a>,
     ) -> Self {
         let text = |raw: Option<Raw<'a>>| raw.and_then(Raw::as_str);
@@ -160,20 +165,21 @@ impl<'a> CallRecord<'a> {
         record.model = asked_model;
         if let Some(root) = exchange.response {
             let response = Response::new(tape, root);
-            let model = response.member("model");
+            let model = response.member(Name::Model);
             if !model.is_null() && !model.is_str("") {
                 record.model = model.as_str();
             }
-            record.response_id = response.string("id");
-            record.response_status = response.string("status");
+            record.response_id = response.string(Name::Id);
+            record.response_status = response.string(Name::Status);
             record.finish_reason = response.finish_reason();
             record.usage = response
-                .object("usage")
+                .object(Name::Usage)
                 .map_or_else(Usage::default, |node| Usage::read(tape, node));
             record.tool_calls = response.tool_calls();
             record.reasoning_content = response.reasoning();
-            record.decision = response.decision(dialect.as_deref(), shared);
-            let parts = Arc::new(Value::Object(response.parts(shared)));
+            let mut ids = Ids::default();
+            record.decision = response.decision(dialect.as_deref(), &mut ids, shared);
+            let parts = Arc::new(Value::Object(response.parts(&mut ids, shared)));
             record.response = Some(Payload {
                 raw: response.raw(),
                 parts,

@@ -4,12 +4,15 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use crate::intern::{Blob, Interner, REASONING_KEYS, SharedId};
-use crate::json::{self, Kind, Raw, Tape};
+use crate::intern::{Blob, Interner, SharedId};
+use crate::json::{self, FieldName, Kind, Raw, Tape};
+use crate::names::Name;
 use crate::value::{Key, Members, Value, unique_members};
 
 /// Members of a response shorter than this are not worth sharing.
 const SHORT: usize = 48;
+/// What [`crate::intern::REASONING_KEYS`] are on the tape.
+const REASONING_NAMES: [Name; 2] = [Name::ReasoningContent, Name::Reasoning];
 
 /// The list that a response carries its content in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,11 +28,11 @@ pub enum Shape {
 impl Shape {
     const ALL: [Self; 3] = [Self::Output, Self::Choices, Self::Content];
 
-    fn key(self) -> &'static str {
+    fn name(self) -> Name {
         match self {
-            Self::Output => "output",
-            Self::Choices => "choices",
-            Self::Content => "content",
+            Self::Output => Name::Output,
+            Self::Choices => Name::Choices,
+            Self::Content => Name::Content,
         }
     }
 
@@ -80,17 +83,82 @@ pub enum Item {
     Other,
 }
 
+/// What turns ask of a message or an item, without walking it again.
+#[derive(Clone, Copy, Debug)]
+pub struct Note<'a> {
+    /// What it is among Responses items.
+    pub item: Item,
+    /// The content, a list, of what no other than the model said.
+    pub said: Option<Raw<'a>>,
+}
+
+impl Default for Note<'_> {
+    fn default() -> Self {
+        Self {
+            item: Item::Other,
+            said: None,
+        }
+    }
+}
+
+impl<'a> Note<'a> {
+    /// Reads a value member by member.
+    #[must_use]
+    pub fn of(raw: Raw<'a>) -> Self {
+        let mut noting = Noting::default();
+        for (key, value) in raw.members() {
+            noting.member(key, value);
+        }
+        noting.finish()
+    }
+}
+
+/// A [`Note`] in the making.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Noting<'a> {
+    kind: Option<Raw<'a>>,
+    role: Option<Raw<'a>>,
+    content: Option<Raw<'a>>,
+}
+
+impl<'a> Noting<'a> {
+    /// Takes the next member; of duplicate keys the last wins.
+    #[inline]
+    pub fn member(&mut self, key: Raw<'a>, value: Raw<'a>) {
+        match Name::of(key) {
+            Name::Type => self.kind = Some(value),
+            Name::Role => self.role = Some(value),
+            Name::Content => self.content = Some(value),
+            _ => {}
+        }
+    }
+
+    /// All members were taken.
+    #[must_use]
+    pub fn finish(self) -> Note<'a> {
+        let role = self.role.unwrap_or(Raw::NULL);
+        let others = self.role.is_some() && !role.is_str("assistant");
+        let said = self
+            .content
+            .filter(|raw| raw.kind() == Kind::Array && !others);
+        Note {
+            item: item_kind(self.kind.unwrap_or(Raw::NULL), role),
+            said,
+        }
+    }
+}
+
 /// A response on the tape.
 #[derive(Clone, Copy)]
 pub struct Response<'t, 'a> {
-    tape: &'t Tape<'a>,
+    tape: &'t Tape<'a, Name>,
     root: usize,
 }
 
 impl<'t, 'a> Response<'t, 'a> {
     /// The response whose object stands at `root`.
     #[must_use]
-    pub fn new(tape: &'t Tape<'a>, root: usize) -> Self {
+    pub fn new(tape: &'t Tape<'a, Name>, root: usize) -> Self {
         Self { tape, root }
     }
 
@@ -102,21 +170,21 @@ impl<'t, 'a> Response<'t, 'a> {
 
     /// A member that is a string.
     #[must_use]
-    pub fn string(self, key: &str) -> Option<Cow<'a, str>> {
-        self.tape.member(self.root, key).as_str()
+    pub fn string(self, name: Name) -> Option<Cow<'a, str>> {
+        self.tape.member(self.root, name).as_str()
     }
 
     /// A member's value, null where it is missing.
     #[must_use]
-    pub fn member(self, key: &str) -> Raw<'a> {
-        self.tape.member(self.root, key)
+    pub fn member(self, name: Name) -> Raw<'a> {
+        self.tape.member(self.root, name)
     }
 
     /// The place of a member that is an object.
     #[must_use]
-    pub fn object(self, key: &str) -> Option<usize> {
+    pub fn object(self, name: Name) -> Option<usize> {
         self.tape
-            .get(self.root, key)
+            .get(self.root, name)
             .filter(|node| self.tape.value(*node).is_object())
     }
 
@@ -127,7 +195,7 @@ impl<'t, 'a> Response<'t, 'a> {
     }
 
     fn list(self, shape: Shape) -> Option<usize> {
-        self.tape.array(self.root, shape.key())
+        self.tape.array(self.root, shape.name())
     }
 
     /// The elements of a list that are objects.
@@ -137,33 +205,37 @@ impl<'t, 'a> Response<'t, 'a> {
             .filter(move |node| tape.value(*node).is_object())
     }
 
-    fn array_objects(self, node: usize, key: &str) -> impl Iterator<Item = usize> + 't {
-        let list = self.tape.array(node, key);
+    fn array_objects(self, node: usize, name: Name) -> impl Iterator<Item = usize> + 't {
+        let list = self.tape.array(node, name);
         list.into_iter().flat_map(move |list| self.objects(list))
     }
 
     /// The choice with `index` 0, else the first.
     fn choice(self) -> Option<usize> {
         let list = self.list(Shape::Choices)?;
-        let is_first = |node: &usize| self.tape.member(*node, "index").bytes() == b"0";
+        let is_first = |node: &usize| self.tape.member(*node, Name::Index).bytes() == b"0";
         self.objects(list)
             .find(is_first)
             .or_else(|| self.objects(list).next())
     }
 
     fn message(self, choice: usize) -> Option<usize> {
-        let message = self.tape.get(choice, "message")?;
+        let message = self.tape.get(choice, Name::Message)?;
         self.tape.value(message).is_object().then_some(message)
     }
 
     /// Why the model stopped.
     #[must_use]
     pub fn finish_reason(self) -> Option<Cow<'a, str>> {
-        self.string("stop_reason")
-            .or_else(|| self.tape.member(self.choice()?, "finish_reason").as_str())
+        self.string(Name::StopReason)
             .or_else(|| {
-                let details = self.object("incomplete_details")?;
-                self.tape.member(details, "reason").as_str()
+                self.tape
+                    .member(self.choice()?, Name::FinishReason)
+                    .as_str()
+            })
+            .or_else(|| {
+                let details = self.object(Name::IncompleteDetails)?;
+                self.tape.member(details, Name::Reason).as_str()
             })
     }
 
@@ -177,45 +249,49 @@ impl<'t, 'a> Response<'t, 'a> {
         match shape {
             Shape::Output => self
                 .objects(list)
-                .filter(|item| tape.member(*item, "type").is_str("function_call"))
+                .filter(|item| tape.member(*item, Name::Type).is_str("function_call"))
                 .map(|item| {
-                    let call_id = tape.member(item, "call_id");
+                    let call_id = tape.member(item, Name::CallId);
                     let id = if is_empty(call_id) {
-                        tape.member(item, "id")
+                        tape.member(item, Name::Id)
                     } else {
                         call_id
                     };
                     tool_call(
                         id,
-                        tape.member(item, "name"),
-                        arguments(tape.member(item, "arguments")),
+                        tape.member(item, Name::Name),
+                        arguments(tape.member(item, Name::Arguments)),
                     )
                 })
                 .collect(),
             Shape::Choices => self
                 .objects(list)
                 .filter_map(|choice| self.message(choice))
-                .flat_map(|message| self.array_objects(message, "tool_calls"))
+                .flat_map(|message| self.array_objects(message, Name::ToolCalls))
                 .map(|call| {
-                    let function = tape.get(call, "function");
-                    let field = |key| function.map_or(Raw::NULL, |node| tape.member(node, key));
+                    let function = tape.get(call, Name::Function);
+                    let field = |name| function.map_or(Raw::NULL, |node| tape.member(node, name));
                     tool_call(
-                        tape.member(call, "id"),
-                        field("name"),
-                        arguments(field("arguments")),
+                        tape.member(call, Name::Id),
+                        field(Name::Name),
+                        arguments(field(Name::Arguments)),
                     )
                 })
                 .collect(),
             Shape::Content => self
                 .tool_uses(list)
                 .map(|block| {
-                    let input = tape.member(block, "input");
+                    let input = tape.member(block, Name::Input);
                     let input = if is_empty(input) {
                         Value::Object(Vec::new())
                     } else {
                         Value::Raw(input)
                     };
-                    tool_call(tape.member(block, "id"), tape.member(block, "name"), input)
+                    tool_call(
+                        tape.member(block, Name::Id),
+                        tape.member(block, Name::Name),
+                        input,
+                    )
                 })
                 .collect(),
         }
@@ -224,7 +300,7 @@ impl<'t, 'a> Response<'t, 'a> {
     fn tool_uses(self, content: usize) -> impl Iterator<Item = usize> + 't {
         let tape = self.tape;
         self.objects(content)
-            .filter(move |block| tape.member(*block, "type").is_str("tool_use"))
+            .filter(move |block| tape.member(*block, Name::Type).is_str("tool_use"))
     }
 
     /// The reasoning as one string: mostly it came as one, and stays as it came.
@@ -240,16 +316,16 @@ impl<'t, 'a> Response<'t, 'a> {
         let tape = self.tape;
         for node in self.objects(list) {
             match shape {
-                Shape::Output if tape.member(node, "type").is_str("reasoning") => {
+                Shape::Output if tape.member(node, Name::Type).is_str("reasoning") => {
                     let summary: Vec<_> = self
-                        .array_objects(node, "summary")
-                        .map(|part| tape.member(part, "text"))
+                        .array_objects(node, Name::Summary)
+                        .map(|part| tape.member(part, Name::Text))
                         .filter(|text| text.kind() == Kind::String)
                         .collect();
                     if summary.is_empty() {
-                        self.array_objects(node, "content")
-                            .filter(|part| tape.member(*part, "type").is_str("reasoning_text"))
-                            .for_each(|part| take(tape.member(part, "text")));
+                        self.array_objects(node, Name::Content)
+                            .filter(|part| tape.member(*part, Name::Type).is_str("reasoning_text"))
+                            .for_each(|part| take(tape.member(part, Name::Text)));
                     } else {
                         summary.into_iter().for_each(&mut take);
                     }
@@ -260,9 +336,9 @@ impl<'t, 'a> Response<'t, 'a> {
                     }
                 }
                 Shape::Content => {
-                    let kind = tape.member(node, "type");
+                    let kind = tape.member(node, Name::Type);
                     if kind.is_str("thinking") || kind.is_str("redacted_thinking") {
-                        take(tape.member(node, "thinking"));
+                        take(tape.member(node, Name::Thinking));
                     }
                 }
                 Shape::Output => {}
@@ -280,7 +356,7 @@ impl<'t, 'a> Response<'t, 'a> {
 
     /// A chat message's `reasoning_content`, else its `reasoning`.
     fn chat_reasoning(self, message: usize) -> Raw<'a> {
-        let [first, second] = REASONING_KEYS.map(|key| self.tape.member(message, key));
+        let [first, second] = REASONING_NAMES.map(|name| self.tape.member(message, name));
         if is_empty(first) { second } else { first }
     }
 
@@ -288,6 +364,7 @@ impl<'t, 'a> Response<'t, 'a> {
     pub fn decision(
         self,
         dialect: Option<&str>,
+        ids: &mut Ids,
         shared: &mut Interner<'a>,
     ) -> Option<Decision<'a>> {
         let (shape, list) = match Shape::of_dialect(dialect) {
@@ -298,23 +375,23 @@ impl<'t, 'a> Response<'t, 'a> {
         Some(match shape {
             Shape::Output => Decision::Output(
                 self.objects(list)
-                    .map(|node| (shared.intern(tape.value(node)), self.item(node)))
+                    .map(|node| (ids.intern(tape, node, shared), self.item(node)))
                     .collect(),
             ),
-            Shape::Choices => self.chosen(shared),
+            Shape::Choices => self.chosen(ids, shared),
             Shape::Content => Decision::Blocks {
-                content: list_value(tape, list, shared),
+                content: list_value(tape, list, ids, shared),
                 tool_uses: self.tool_uses(list).count(),
             },
         })
     }
 
     fn item(self, node: usize) -> Item {
-        let kind = self.tape.member(node, "type");
-        item_kind(kind, self.tape.member(node, "role"))
+        let kind = self.tape.member(node, Name::Type);
+        item_kind(kind, self.tape.member(node, Name::Role))
     }
 
-    fn chosen(self, shared: &mut Interner<'a>) -> Decision<'a> {
+    fn chosen(self, ids: &mut Ids, shared: &mut Interner<'a>) -> Decision<'a> {
         let none = Decision::Choice {
             answer: Value::Null,
             reasoning: Value::Null,
@@ -331,10 +408,10 @@ impl<'t, 'a> Response<'t, 'a> {
                 tool_calls: 0,
             };
         };
-        let whole = shared.intern(self.tape.value(message));
-        let reasons = REASONING_KEYS
+        let whole = ids.intern(self.tape, message, shared);
+        let reasons = REASONING_NAMES
             .iter()
-            .any(|key| self.tape.get(message, key).is_some());
+            .any(|name| self.tape.get(message, *name).is_some());
         let answer = if reasons {
             shared.add(Blob::WithoutReasoning(whole))
         } else {
@@ -343,30 +420,53 @@ impl<'t, 'a> Response<'t, 'a> {
         Decision::Choice {
             answer: Value::Shared(answer),
             reasoning: Value::Raw(self.chat_reasoning(message)),
-            tool_calls: self.array_objects(message, "tool_calls").count(),
+            tool_calls: self.array_objects(message, Name::ToolCalls).count(),
         }
     }
 
     /// The response's members, what may come again shared.
-    pub fn parts(self, shared: &mut Interner<'a>) -> Members<'a> {
+    pub fn parts(self, ids: &mut Ids, shared: &mut Interner<'a>) -> Members<'a> {
         let tape = self.tape;
         let mut members = Members::with_capacity(8);
         for node in tape.children(self.root) {
             let raw = tape.value(node);
-            let key = tape.node(node).key.unwrap_or(Raw::NULL);
             let list = raw.kind() == Kind::Array && raw.bytes().len() >= SHORT;
-            let value = if list && key.is_str("choices") {
-                choices_value(tape, node, shared)
-            } else if list && (key.is_str("output") || key.is_str("content")) {
-                list_value(tape, node, shared)
-            } else {
-                Value::Raw(raw)
+            let value = match tape.node(node).name {
+                Name::Choices if list => choices_value(tape, node, ids, shared),
+                Name::Output | Name::Content if list => list_value(tape, node, ids, shared),
+                _ => Value::Raw(raw),
             };
-            members.push((Key::Raw(key), value));
+            members.push((key_of(tape, node), value));
         }
         unique_members(&mut members);
         members
     }
+}
+
+/// The distinct parts of one response, each looked up once: its place on the tape and its id.
+#[derive(Debug, Default)]
+pub struct Ids(Vec<(usize, SharedId)>);
+
+impl Ids {
+    fn intern<'a>(
+        &mut self,
+        tape: &Tape<'a, Name>,
+        node: usize,
+        shared: &mut Interner<'a>,
+    ) -> SharedId {
+        match self.0.binary_search_by_key(&node, |(node, _)| *node) {
+            Ok(at) => self.0[at].1,
+            Err(at) => {
+                let id = shared.intern(tape.value(node));
+                self.0.insert(at, (node, id));
+                id
+            }
+        }
+    }
+}
+
+fn key_of<'a>(tape: &Tape<'a, Name>, node: usize) -> Key<'a> {
+    Key::Raw(tape.node(node).key.unwrap_or(Raw::NULL))
 }
 
 /// What an item of a Responses list is, by its type and role.
@@ -384,48 +484,55 @@ pub fn item_kind(kind: Raw<'_>, role: Raw<'_>) -> Item {
 }
 
 /// Whether a list holds objects and nothing else: only then its parts say all of it.
-fn only_objects(tape: &Tape<'_>, list: usize) -> bool {
+fn only_objects(tape: &Tape<'_, Name>, list: usize) -> bool {
     tape.node(list).is_whole && tape.children(list).all(|node| tape.value(node).is_object())
 }
 
 /// A list with its objects shared; as it is where anything else is among them.
-fn list_value<'a>(tape: &Tape<'a>, list: usize, shared: &mut Interner<'a>) -> Value<'a> {
+fn list_value<'a>(
+    tape: &Tape<'a, Name>,
+    list: usize,
+    ids: &mut Ids,
+    shared: &mut Interner<'a>,
+) -> Value<'a> {
     let raw = tape.value(list);
     if !only_objects(tape, list) {
         return Value::Raw(raw);
     }
     let ids: Arc<[SharedId]> = tape
         .children(list)
-        .map(|node| shared.intern(tape.value(node)))
+        .map(|node| ids.intern(tape, node, shared))
         .collect();
     Value::Parted(raw, Arc::new(Value::SharedList(ids)))
 }
 
 /// The choices with their messages shared.
-fn choices_value<'a>(tape: &Tape<'a>, list: usize, shared: &mut Interner<'a>) -> Value<'a> {
+fn choices_value<'a>(
+    tape: &Tape<'a, Name>,
+    list: usize,
+    ids: &mut Ids,
+    shared: &mut Interner<'a>,
+) -> Value<'a> {
     let raw = tape.value(list);
     if !only_objects(tape, list) {
         return Value::Raw(raw);
     }
-    let choice = |node: usize, shared: &mut Interner<'a>| {
+    let mut choice = |node: usize| {
         let mut members = Members::with_capacity(4);
         for child in tape.children(node) {
-            let key = tape.node(child).key.unwrap_or(Raw::NULL);
             let value = tape.value(child);
-            let value = if key.is_str("message") && value.is_object() {
-                Value::Shared(shared.intern(value))
+            let is_message = tape.node(child).name == Name::Message && value.is_object();
+            let value = if is_message {
+                Value::Shared(ids.intern(tape, child, shared))
             } else {
                 Value::Raw(value)
             };
-            members.push((Key::Raw(key), value));
+            members.push((key_of(tape, child), value));
         }
         unique_members(&mut members);
         Value::Object(members)
     };
-    let choices = tape
-        .children(list)
-        .map(|node| choice(node, shared))
-        .collect();
+    let choices = tape.children(list).map(&mut choice).collect();
     Value::Parted(raw, Arc::new(Value::Array(choices)))
 }
 

@@ -4,18 +4,11 @@ use std::borrow::Cow;
 
 use crate::history::{Histories, Scanned, Utf8Mark};
 use crate::intern::Interner;
-use crate::json::{Fault, FaultKind, Kind, Raw, Scanner, Tape};
+use crate::json::{Fault, FaultKind, FieldName, Kind, Raw, Scanner, Tape};
+use crate::names::Name;
 
 /// How deep a response is looked into: to the fields of a chat tool call's function.
 const RESPONSE_LEVELS: usize = 8;
-/// Members of a response that nothing below is wanted of: they may be large.
-const CLOSED: [&[u8]; 5] = [
-    b"\"logprobs\"",
-    b"\"input\"",
-    b"\"arguments\"",
-    b"\"annotations\"",
-    b"\"tools\"",
-];
 
 /// A capture record's fields as they came; null and missing are the same.
 #[derive(Debug, Default)]
@@ -70,7 +63,7 @@ pub struct ScanState<'a> {
     /// The conversations.
     pub histories: Histories<'a>,
     /// The structure of the response at hand.
-    pub tape: Tape<'a>,
+    pub tape: Tape<'a, Name>,
 }
 
 impl<'a> Exchange<'a> {
@@ -84,21 +77,21 @@ impl<'a> Exchange<'a> {
         let mut utf8 = Utf8Mark(start);
         state.tape.clear();
         scanner.object(|scanner, key| {
-            match &*field_name(key) {
-                b"request" if scanner.peek() == Some(b'{') => {
+            match Name::of(key) {
+                Name::Request if scanner.peek() == Some(b'{') => {
                     let request = state
                         .histories
                         .scan(scanner, &mut state.shared, &mut utf8)?;
                     exchange.request = Some(request);
                     return Ok(());
                 }
-                b"response" if scanner.peek() == Some(b'{') => {
-                    let node = state.tape.scan(scanner, RESPONSE_LEVELS, &CLOSED)?;
+                Name::Response if scanner.peek() == Some(b'{') => {
+                    let node = state.tape.scan(scanner, RESPONSE_LEVELS)?;
                     exchange.response = Some(node);
                     return Ok(());
                 }
-                b"request" => exchange.request = None,
-                b"response" => exchange.response = None,
+                Name::Request => exchange.request = None,
+                Name::Response => exchange.response = None,
                 name => {
                     let value = scanner.value()?;
                     if let Some(field) = exchange.field(name) {
@@ -115,24 +108,24 @@ impl<'a> Exchange<'a> {
         Ok(exchange)
     }
 
-    fn field(&mut self, name: &[u8]) -> Option<&mut Option<Raw<'a>>> {
+    fn field(&mut self, name: Name) -> Option<&mut Option<Raw<'a>>> {
         Some(match name {
-            b"model_call_id" => &mut self.model_call_id,
-            b"dialect" => &mut self.dialect,
-            b"model_ref" => &mut self.model_ref,
-            b"started_at" => &mut self.started_at,
-            b"completed_at" => &mut self.completed_at,
-            b"latency_ms" => &mut self.latency_ms,
-            b"latency_ttft_ms" => &mut self.latency_ttft_ms,
-            b"status_code" => &mut self.status_code,
-            b"error_category" => &mut self.error_category,
-            b"client_session_id" => &mut self.client_session_id,
-            b"request_raw" => &mut self.request_raw,
-            b"response_raw" => &mut self.response_raw,
-            b"upstream_attempted" => &mut self.upstream_attempted,
-            b"response_source" => &mut self.response_source,
-            b"upstream_status_code" => &mut self.upstream_status_code,
-            b"local_response_reason" => &mut self.local_response_reason,
+            Name::ModelCallId => &mut self.model_call_id,
+            Name::Dialect => &mut self.dialect,
+            Name::ModelRef => &mut self.model_ref,
+            Name::StartedAt => &mut self.started_at,
+            Name::CompletedAt => &mut self.completed_at,
+            Name::LatencyMs => &mut self.latency_ms,
+            Name::LatencyTtftMs => &mut self.latency_ttft_ms,
+            Name::StatusCode => &mut self.status_code,
+            Name::ErrorCategory => &mut self.error_category,
+            Name::ClientSessionId => &mut self.client_session_id,
+            Name::RequestRaw => &mut self.request_raw,
+            Name::ResponseRaw => &mut self.response_raw,
+            Name::UpstreamAttempted => &mut self.upstream_attempted,
+            Name::ResponseSource => &mut self.response_source,
+            Name::UpstreamStatusCode => &mut self.upstream_status_code,
+            Name::LocalResponseReason => &mut self.local_response_reason,
             _ => return None,
         })
     }
@@ -140,33 +133,35 @@ impl<'a> Exchange<'a> {
     /// The name of a field whose value has the wrong type, if any.
     #[must_use]
     pub fn wrong_type(&self) -> Option<&'static str> {
-        let string = |raw: Raw<'_>| raw.kind() == Kind::String;
-        let number = |raw: Raw<'_>| raw.kind() == Kind::Number;
-        let one_of = |raw: Raw<'_>| raw.is_str("upstream") || raw.is_str("local");
-        let checks: [(&'static str, Option<Raw<'a>>, &dyn Fn(Raw<'_>) -> bool); 14] = [
-            ("model_call_id", self.model_call_id, &string),
-            ("dialect", self.dialect, &string),
-            ("model_ref", self.model_ref, &|_| self.model_name.is_some()),
-            ("started_at", self.started_at, &number),
-            ("completed_at", self.completed_at, &number),
-            ("latency_ms", self.latency_ms, &number),
-            ("latency_ttft_ms", self.latency_ttft_ms, &number),
-            ("status_code", self.status_code, &|raw| raw.is_integer()),
-            ("error_category", self.error_category, &string),
-            ("client_session_id", self.client_session_id, &string),
-            ("upstream_attempted", self.upstream_attempted, &|raw| {
-                raw.as_bool().is_some()
-            }),
-            ("response_source", self.response_source, &one_of),
-            ("local_response_reason", self.local_response_reason, &string),
-            ("upstream_status_code", self.upstream_status_code, &|raw| {
-                raw.is_integer()
-            }),
+        let fits = |raw: Option<Raw<'a>>, fits: fn(Raw<'a>) -> bool| raw.is_none_or(fits);
+        let string = |raw| fits(raw, |raw| raw.kind() == Kind::String);
+        let number = |raw| fits(raw, |raw| raw.kind() == Kind::Number);
+        let integer = |raw| fits(raw, Raw::is_integer);
+        let source = |raw: Raw<'_>| raw.is_str("upstream") || raw.is_str("local");
+        let checks = [
+            ("model_call_id", string(self.model_call_id)),
+            ("dialect", string(self.dialect)),
+            (
+                "model_ref",
+                self.model_ref.is_none() || self.model_name.is_some(),
+            ),
+            ("started_at", number(self.started_at)),
+            ("completed_at", number(self.completed_at)),
+            ("latency_ms", number(self.latency_ms)),
+            ("latency_ttft_ms", number(self.latency_ttft_ms)),
+            ("status_code", integer(self.status_code)),
+            ("error_category", string(self.error_category)),
+            ("client_session_id", string(self.client_session_id)),
+            (
+                "upstream_attempted",
+                fits(self.upstream_attempted, |raw| raw.as_bool().is_some()),
+            ),
+            ("response_source", fits(self.response_source, source)),
+            ("local_response_reason", string(self.local_response_reason)),
+            ("upstream_status_code", integer(self.upstream_status_code)),
         ];
-        let wrong = |(_, raw, fits): &&(_, Option<Raw<'a>>, &dyn Fn(Raw<'_>) -> bool)| {
-            raw.is_some_and(|raw| !fits(raw))
-        };
-        checks.iter().find(wrong).map(|(name, _, _)| *name)
+        let wrong = checks.iter().find(|(_, fits)| !fits);
+        wrong.map(|(name, _)| *name)
     }
 
     /// Whether it started before `not_before`, Unix seconds (contract, section 10).
@@ -195,17 +190,6 @@ pub fn model_ref_name(raw: Raw<'_>) -> Option<Cow<'_, str>> {
     }
     kind.filter(|kind| kind.is_str(crate::call::ModelRef::TYPE))?;
     name
-}
-
-/// A key's text, decoded.
-fn field_name(key: Raw<'_>) -> Cow<'_, [u8]> {
-    match key.bytes() {
-        [b'"', name @ .., b'"'] if memchr::memchr(b'\\', name).is_none() => Cow::Borrowed(name),
-        _ => match key.as_str() {
-            Some(name) => Cow::Owned(name.into_owned().into_bytes()),
-            None => Cow::Borrowed(&[]),
-        },
-    }
 }
 
 /// A record of a capture file: an exchange, or why it is none.

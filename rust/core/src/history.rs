@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 
+use crate::content::Noting;
 use crate::intern::{Interner, SharedId};
 use crate::json::{Fault, Raw, Scanner, check_utf8};
 use crate::value::{Key, Members, Value, unique_members};
@@ -228,9 +229,9 @@ impl<'a> Histories<'a> {
                 }
             }
             let at = scanner.pos();
-            let element = scanner.value()?;
+            let id = element(scanner, shared)?;
             spans.push((at - start, scanner.pos() - start));
-            ids.push(shared.intern(element));
+            ids.push(id);
             next += 1;
             Ok(())
         })?;
@@ -248,6 +249,23 @@ impl<'a> Histories<'a> {
             extends,
         ))
     }
+}
+
+/// Scans an element that was not seen where it was expected, and notes what turns ask of it.
+fn element<'a>(scanner: &mut Scanner<'a>, shared: &mut Interner<'a>) -> Result<SharedId, Fault> {
+    if scanner.peek() != Some(b'{') {
+        return Ok(shared.intern(scanner.value()?));
+    }
+    let start = scanner.pos();
+    let mut note = Noting::default();
+    scanner.object(|scanner, key| {
+        let value = scanner.value()?;
+        note.member(key, value);
+        Ok(())
+    })?;
+    let id = shared.intern(Raw::new(scanner.slice(start, scanner.pos())));
+    shared.note(id, note.finish());
+    Ok(id)
 }
 
 /// A list that was seen before.
@@ -306,7 +324,7 @@ fn common_prefix(left: &[u8], right: &[u8]) -> usize {
     let len = left.len().min(right.len());
     // Blocks at memory speed, then the place within the one that differs.
     let mut at = 0;
-    for block in [1024, 64] {
+    for block in [4096, 512, 64] {
         while at + block <= len && left[at..at + block] == right[at..at + block] {
             at += block;
         }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 
+use crate::content::Note;
 use crate::json::Raw;
 
 /// A distinct value of one rollout: an index into its [`Interner`].
@@ -35,6 +36,8 @@ pub const REASONING_KEYS: [&str; 2] = ["reasoning_content", "reasoning"];
 pub struct Interner<'a> {
     table: HashTable<(u64, SharedId)>,
     blobs: Vec<Blob<'a>>,
+    /// What is known of the first of them beside their text.
+    notes: Vec<Option<Note<'a>>>,
     hasher: FixedState,
 }
 
@@ -78,6 +81,22 @@ impl<'a> Interner<'a> {
             Blob::Raw(raw) => Some(*raw),
             _ => None,
         }
+    }
+
+    /// Remembers what a scan saw of a value.
+    pub fn note(&mut self, id: SharedId, note: Note<'a>) {
+        let at = id.0 as usize;
+        if at >= self.notes.len() {
+            self.notes.resize(at + 1, None);
+        }
+        self.notes[at] = Some(note);
+    }
+
+    /// What [`Self::note`] remembered, else what the value's text says.
+    #[must_use]
+    pub fn noted(&self, id: SharedId) -> Note<'a> {
+        let noted = self.notes.get(id.0 as usize).copied().flatten();
+        noted.unwrap_or_else(|| self.raw(id).map_or_else(Note::default, Note::of))
     }
 
     /// How many distinct values there are.

@@ -11,6 +11,7 @@ pub mod history;
 pub mod intern;
 pub mod json;
 pub mod log;
+pub mod names;
 pub mod observe;
 pub mod pack;
 pub mod perf;

@@ -1,6 +1,7 @@
 //! Token accounting of the three dialects (contract, section 4, Tokens).
 
 use crate::json::{Raw, Tape};
+use crate::names::Name;
 
 /// A number of tokens; unknown where the server said none, or no count.
 pub type Count = Option<u128>;
@@ -36,19 +37,19 @@ fn count(value: Raw<'_>) -> Count {
 impl Usage {
     /// Reads `response.usage`; `node` is its place on the tape.
     #[must_use]
-    pub fn read(tape: &Tape<'_>, node: usize) -> Self {
-        let field = |key: &str| count(tape.member(node, key));
-        let detail = |details: &str, key: &str| {
+    pub fn read(tape: &Tape<'_, Name>, node: usize) -> Self {
+        let field = |name: Name| count(tape.member(node, name));
+        let detail = |details: Name, name: Name| {
             tape.get(node, details)
-                .and_then(|inner| count(tape.member(inner, key)))
+                .and_then(|inner| count(tape.member(inner, name)))
         };
 
-        let input = field("input_tokens");
-        let prompt = field("prompt_tokens");
-        let tokens_out = field("output_tokens").or_else(|| field("completion_tokens"));
-        let cache_read = field("cache_read_input_tokens");
-        let cache_creation = field("cache_creation_input_tokens");
-        let total = field("total_tokens");
+        let input = field(Name::InputTokens);
+        let prompt = field(Name::PromptTokens);
+        let tokens_out = field(Name::OutputTokens).or_else(|| field(Name::CompletionTokens));
+        let cache_read = field(Name::CacheReadInputTokens);
+        let cache_creation = field(Name::CacheCreationInputTokens);
+        let total = field(Name::TotalTokens);
 
         let mut tokens_in = input.or(prompt);
         let from_prompt = input.is_none() && prompt.is_some();
@@ -63,22 +64,23 @@ impl Usage {
             }
         }
 
-        let cached_tokens = ["prompt_tokens_details", "input_tokens_details"]
-            .iter()
+        let cached_tokens = [Name::PromptTokensDetails, Name::InputTokensDetails]
+            .into_iter()
             .find_map(|details| {
-                detail(details, "cached_tokens").or_else(|| detail(details, "cached_input_tokens"))
+                detail(details, Name::CachedTokens)
+                    .or_else(|| detail(details, Name::CachedInputTokens))
             })
             .or(cache_read)
-            .or_else(|| field("cached_input_tokens"))
-            .or_else(|| field("cached_tokens"))
-            .or_else(|| field("prompt_cache_hit_tokens"));
+            .or_else(|| field(Name::CachedInputTokens))
+            .or_else(|| field(Name::CachedTokens))
+            .or_else(|| field(Name::PromptCacheHitTokens));
 
         Self {
             tokens_in,
             tokens_out,
-            tokens_reasoning: detail("output_tokens_details", "reasoning_tokens")
-                .or_else(|| detail("completion_tokens_details", "reasoning_tokens"))
-                .or_else(|| field("reasoning_output_tokens")),
+            tokens_reasoning: detail(Name::OutputTokensDetails, Name::ReasoningTokens)
+                .or_else(|| detail(Name::CompletionTokensDetails, Name::ReasoningTokens))
+                .or_else(|| field(Name::ReasoningOutputTokens)),
             tokens_total: total.or_else(|| {
                 tokens_in
                     .zip(tokens_out)

@@ -1,7 +1,9 @@
 //! The scanner against tables of what is JSON and what is not, and against `serde_json`.
 
 use proptest::prelude::*;
-use rollfold_core::json::{self, FaultKind, Kind, Raw, Scanner, Tape, write_f64, write_str};
+use rollfold_core::json::{
+    self, FaultKind, FieldName, Kind, Raw, Scanner, Tape, write_f64, write_str,
+};
 
 fn kind_of(text: &[u8]) -> Option<FaultKind> {
     json::parse(text).err().map(|fault| fault.kind)
@@ -122,20 +124,41 @@ fn raw_values_are_read_without_building_them() {
     assert_eq!(Raw::new(b"1.0").as_i64(), None);
 }
 
+/// A key's first letter.
+#[derive(Clone, Copy, Default, PartialEq)]
+struct Letter(u8);
+
+impl FieldName for Letter {
+    fn of(key: Raw<'_>) -> Self {
+        Self(key.bytes()[1])
+    }
+
+    fn is_closed(self) -> bool {
+        self.0 == b'z'
+    }
+}
+
 #[test]
 fn a_tape_keeps_the_levels_it_was_asked_for() {
-    let text = br#"{"a":[{"b":{"c":1}},2,"s"],"n":[1,2,3],"a2":{"x":[]}}"#;
+    let text = br#"{"a":[{"b":{"c":1}},2,"s"],"n":[1,2,3],"c":{"x":[]},"z":{"x":1}}"#;
     let mut tape = Tape::default();
-    let root = tape.scan(&mut Scanner::new(text), 3, &[]).unwrap();
-    let array = tape.array(root, "a").unwrap();
+    let root = tape.scan(&mut Scanner::new(text), 3).unwrap();
+    let array = tape.array(root, Letter(b'a')).unwrap();
     let elements: Vec<_> = tape
         .children(array)
         .map(|i| tape.value(i).bytes())
         .collect();
     assert_eq!(elements, [&br#"{"b":{"c":1}}"#[..], b"\"s\""]);
-    assert_eq!(tape.children(tape.array(root, "n").unwrap()).count(), 0);
-    let b = tape.get(tape.children(array).next().unwrap(), "b").unwrap();
+    assert_eq!(
+        tape.children(tape.array(root, Letter(b'n')).unwrap())
+            .count(),
+        0
+    );
+    let element = tape.children(array).next().unwrap();
+    let b = tape.get(element, Letter(b'b')).unwrap();
     assert_eq!(tape.children(b).count(), 0);
+    let z = tape.get(root, Letter(b'z')).unwrap();
+    assert_eq!(tape.children(z).count(), 0);
 }
 
 fn json_value() -> impl Strategy<Value = serde_json::Value> {

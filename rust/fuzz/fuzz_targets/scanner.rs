@@ -6,7 +6,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use rollfold_core::json::{
-    self, Fault, Kind, MAX_DEPTH, MAX_RECORD_DEPTH, Raw, Scanner, Tape, check_utf8,
+    self, Fault, FieldName, Kind, MAX_DEPTH, MAX_RECORD_DEPTH, Raw, Scanner, Tape, check_utf8,
 };
 use rollfold_fuzz::json::{Rules, Tree, read, read_prefix};
 
@@ -55,7 +55,7 @@ fn line(text: &[u8]) {
     for levels in [0, 1, 3] {
         let mut tape = Tape::default();
         let mut scanner = Scanner::in_line(text, 0);
-        let root = tape.scan(&mut scanner, levels, &[b"\"closed\""]);
+        let root = tape.scan(&mut scanner, levels);
         let end = scanner.pos();
         let root = root.and_then(|root| check_utf8(&text[..end], 0).map(|()| root));
         match (root, &slow) {
@@ -123,7 +123,25 @@ fn walked(raw: Raw<'_>, max_depth: usize, tree: &Tree) {
     assert!(scanner.at_end());
 }
 
-fn taped(tape: &Tape<'_>, node: usize, levels: usize, tree: &Tree) {
+/// Whether a key is the one that nothing is kept below.
+#[derive(Clone, Copy, Default, PartialEq)]
+struct Key {
+    closed: bool,
+}
+
+impl FieldName for Key {
+    fn of(key: Raw<'_>) -> Self {
+        Self {
+            closed: key.is_str("closed"),
+        }
+    }
+
+    fn is_closed(self) -> bool {
+        self.closed
+    }
+}
+
+fn taped(tape: &Tape<'_, Key>, node: usize, levels: usize, tree: &Tree) {
     same(tape.value(node), tree);
     let children: Vec<usize> = tape.children(node).collect();
     let nodes: Vec<(Option<&str>, &Tree)> = match tree {
@@ -146,7 +164,8 @@ fn taped(tape: &Tape<'_>, node: usize, levels: usize, tree: &Tree) {
     for (child, (name, tree)) in children.into_iter().zip(nodes) {
         let key = tape.node(child).key;
         assert_eq!(key.and_then(Raw::as_str).as_deref(), name);
-        let closed = key.is_some_and(|key| key.bytes() == b"\"closed\"");
+        let closed = name == Some("closed");
+        assert_eq!(tape.node(child).name.closed, closed);
         taped(tape, child, if closed { 0 } else { levels - 1 }, tree);
     }
 }

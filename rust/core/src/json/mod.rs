@@ -18,7 +18,7 @@ pub use block::has_long_integer;
 pub use decode::{Decoder, next_delimiter};
 pub use raw::{Elements, Kind, Members, Raw, decode_string, parse_f64, parse_f64_prefix};
 pub use scan::{Scanner, skip_blanks};
-pub use tape::{Node, Tape};
+pub use tape::{FieldName, Node, Tape};
 pub use write::{write_f64, write_int, write_str};
 
 /// The deepest nesting that is read; the outermost container is depth 1.

@@ -92,10 +92,10 @@ impl<'a> Raw<'a> {
         let text = text.as_bytes();
         // Escapes are all that can make unlike bytes alike, and they are longer than what
         // they stand for, six times at most.
-        if inner.len() <= text.len() {
-            return inner == text && memchr::memchr(b'\\', inner).is_none();
+        if inner.len() == text.len() {
+            return inner == text && !text.contains(&b'\\');
         }
-        inner.len() <= 6 * text.len()
+        (text.len()..=6 * text.len()).contains(&inner.len())
             && (inner[0] == text[0] || inner[0] == b'\\')
             && self.is_escaped_str(text)
     }

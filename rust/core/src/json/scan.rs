@@ -152,7 +152,11 @@ impl<'a> Scanner<'a> {
     #[inline]
     pub fn value(&mut self) -> Scan<Raw<'a>> {
         let start = self.pos;
-        self.skip()?;
+        match self.peek() {
+            Some(b'"') => self.string()?,
+            Some(b'-' | b'0'..=b'9') => self.number()?,
+            _ => self.skip()?,
+        }
         Ok(Raw::new(&self.text[start..self.pos]))
     }
 

@@ -4,14 +4,25 @@ use super::raw::{Kind, Raw};
 use super::scan::Scanner;
 use super::{Fault, MAX_DEPTH};
 
+/// What keys a tape tells apart: a key is looked at once, while it is scanned.
+pub trait FieldName: Copy + Default + PartialEq {
+    /// The name of a key, a string value, however it is escaped.
+    fn of(key: Raw<'_>) -> Self;
+
+    /// Whether nothing below a member of this name is wanted.
+    fn is_closed(self) -> bool;
+}
+
 /// One value of a tape: its slice, its key where it is a member, and where its
 /// next sibling stands.
 #[derive(Clone, Copy, Debug)]
-pub struct Node<'a> {
+pub struct Node<'a, N> {
     /// The value.
     pub value: Raw<'a>,
     /// The key, where the value is an object's member.
     pub key: Option<Raw<'a>>,
+    /// What the key is called.
+    pub name: N,
     /// Index of the node after this one and everything below it.
     pub end: usize,
     /// Whether every element or member has a node: false for a list with scalars in it.
@@ -22,25 +33,26 @@ pub struct Node<'a> {
 ///
 /// Arrays of scalars have no nodes below them (token ids would be thousands), nor has
 /// anything deeper than the depth that was asked for.
-#[derive(Debug, Default)]
-pub struct Tape<'a> {
-    nodes: Vec<Node<'a>>,
+#[derive(Debug)]
+pub struct Tape<'a, N> {
+    nodes: Vec<Node<'a, N>>,
 }
 
-impl<'a> Tape<'a> {
+impl<N> Default for Tape<'_, N> {
+    fn default() -> Self {
+        Self { nodes: Vec::new() }
+    }
+}
+
+impl<'a, N: FieldName> Tape<'a, N> {
     /// Scans the value at the scanner's position, strictly, keeping `levels` levels of it
-    /// but nothing below members with a key of `closed`.
+    /// but nothing below members with a closed name.
     ///
     /// # Errors
     /// The first rule that the text breaks.
-    pub fn scan(
-        &mut self,
-        scanner: &mut Scanner<'a>,
-        levels: usize,
-        closed: &[&[u8]],
-    ) -> Result<usize, Fault> {
+    pub fn scan(&mut self, scanner: &mut Scanner<'a>, levels: usize) -> Result<usize, Fault> {
         let root = self.nodes.len();
-        self.record(scanner, None, levels.min(MAX_DEPTH), closed)?;
+        self.record(scanner, None, N::default(), levels.min(MAX_DEPTH))?;
         Ok(root)
     }
 
@@ -48,14 +60,15 @@ impl<'a> Tape<'a> {
         &mut self,
         scanner: &mut Scanner<'a>,
         key: Option<Raw<'a>>,
+        name: N,
         levels: usize,
-        closed: &[&[u8]],
     ) -> Result<(), Fault> {
         let index = self.nodes.len();
         let start = scanner.pos();
         self.nodes.push(Node {
             value: Raw::NULL,
             key,
+            name,
             end: 0,
             is_whole: true,
         });
@@ -63,12 +76,9 @@ impl<'a> Tape<'a> {
         match scanner.peek() {
             Some(b'{') if levels > 0 => {
                 scanner.object(|scanner, key| {
-                    let levels = if closed.contains(&key.bytes()) {
-                        0
-                    } else {
-                        levels - 1
-                    };
-                    self.record(scanner, Some(key), levels, closed)
+                    let name = N::of(key);
+                    let levels = if name.is_closed() { 0 } else { levels - 1 };
+                    self.record(scanner, Some(key), name, levels)
                 })?;
             }
             Some(b'[') if levels > 0 => scanner.array(|scanner| {
@@ -77,7 +87,7 @@ impl<'a> Tape<'a> {
                     scanner.numbers()?;
                 }
                 if matches!(scanner.peek(), Some(b'{' | b'[' | b'"')) {
-                    return self.record(scanner, None, levels - 1, closed);
+                    return self.record(scanner, None, N::default(), levels - 1);
                 }
                 is_whole = false;
                 scanner.value().map(|_| ())
@@ -86,13 +96,11 @@ impl<'a> Tape<'a> {
                 scanner.value()?;
             }
         }
-        let value = Raw::new(scanner.slice(start, scanner.pos()));
-        self.nodes[index] = Node {
-            value,
-            key,
-            end: self.nodes.len(),
-            is_whole,
-        };
+        let end = self.nodes.len();
+        let node = &mut self.nodes[index];
+        node.value = Raw::new(scanner.slice(start, scanner.pos()));
+        node.end = end;
+        node.is_whole = is_whole;
         Ok(())
     }
 
@@ -103,7 +111,7 @@ impl<'a> Tape<'a> {
 
     /// A node by its index.
     #[must_use]
-    pub fn node(&self, index: usize) -> Node<'a> {
+    pub fn node(&self, index: usize) -> Node<'a, N> {
         self.nodes[index]
     }
 
@@ -126,27 +134,30 @@ impl<'a> Tape<'a> {
         })
     }
 
-    /// The index of a member's value by key; of duplicates the last.
+    /// The index of a member's value by its name; of duplicates the last.
     #[must_use]
     #[inline]
-    pub fn get(&self, index: usize, key: &str) -> Option<usize> {
-        let found = |child: &usize| self.nodes[*child].key.is_some_and(|k| k.is_str(key));
+    pub fn get(&self, index: usize, name: N) -> Option<usize> {
+        let found = |child: &usize| {
+            let node = &self.nodes[*child];
+            node.name == name && node.key.is_some()
+        };
         self.children(index).filter(found).last()
     }
 
     /// The value of a member, null where it is missing or the node is no object.
     #[must_use]
     #[inline]
-    pub fn member(&self, index: usize, key: &str) -> Raw<'a> {
-        self.get(index, key)
+    pub fn member(&self, index: usize, name: N) -> Raw<'a> {
+        self.get(index, name)
             .map_or(Raw::NULL, |child| self.value(child))
     }
 
     /// A member that is an array: its index.
     #[must_use]
     #[inline]
-    pub fn array(&self, index: usize, key: &str) -> Option<usize> {
-        self.get(index, key)
+    pub fn array(&self, index: usize, name: N) -> Option<usize> {
+        self.get(index, name)
             .filter(|child| self.value(*child).kind() == Kind::Array)
     }
 }

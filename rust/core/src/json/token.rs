@@ -115,41 +115,47 @@ impl Scanner<'_> {
     /// Skips a string from its opening quote to after its closing one.
     #[inline]
     pub(super) fn string(&mut self) -> Scan<()> {
-        self.pos += 1;
+        let text = self.text;
+        let mut pos = self.pos + 1;
         loop {
-            let block = self.pos & !(BLOCK - 1);
+            let block = pos & !(BLOCK - 1);
             if block != self.block {
                 self.block = block;
-                self.marks = string_marks(self.text, block);
+                self.marks = string_marks(text, block);
             }
-            let marks = self.marks >> (self.pos - block);
+            let marks = self.marks >> (pos % BLOCK);
             if marks == 0 {
-                self.pos = block + BLOCK;
-                if self.pos >= self.text.len() {
+                pos = block + BLOCK;
+                if pos >= text.len() {
+                    self.pos = pos;
                     return Err(self.fault(FaultKind::UnexpectedEnd));
                 }
                 continue;
             }
-            self.pos += marks.trailing_zeros() as usize;
-            match self.text[self.pos] {
-                b'"' => {
-                    self.pos += 1;
+            pos += marks.trailing_zeros() as usize;
+            match (text[pos], text.get(pos + 1)) {
+                (b'"', _) => {
+                    self.pos = pos + 1;
                     return Ok(());
                 }
-                b'\\' => self.escape()?,
-                _ => return Err(self.fault(FaultKind::ControlCharacter)),
+                (b'\\', Some(b'n' | b'"' | b'\\' | b't' | b'r' | b'/' | b'b' | b'f')) => pos += 2,
+                (b'\\', _) => {
+                    self.pos = pos;
+                    self.escape()?;
+                    pos = self.pos;
+                }
+                _ => {
+                    self.pos = pos;
+                    return Err(self.fault(FaultKind::ControlCharacter));
+                }
             }
         }
     }
 
-    #[inline]
+    /// An escape that is not one character after the backslash.
     fn escape(&mut self) -> Scan<()> {
         let at = self.pos;
         match self.text.get(self.pos + 1) {
-            Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => {
-                self.pos += 2;
-                Ok(())
-            }
             Some(b'u') => {
                 let first = self.unit(at)?;
                 self.pos += 6;
