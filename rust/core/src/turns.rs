@@ -10,7 +10,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 use crate::call::{CallRecord, amount, list_ids};
-use crate::content::{Decision, Item, is_empty, item_kind};
+use crate::content::{Decision, Item, is_empty};
 use crate::intern::{Blob, Interner, SharedId};
 use crate::json::{Kind, Raw, write_str};
 use crate::value::{Gap, Value, push_gap};
@@ -72,6 +72,65 @@ struct Waits {
     content: usize,
 }
 
+/// A job's place by the distinct value that it is about: ids are dense.
+#[derive(Default)]
+struct Places(Vec<Option<usize>>);
+
+impl Places {
+    #[inline]
+    fn get_or_make(&mut self, id: SharedId, make: impl FnOnce() -> usize) -> usize {
+        let at = id.0 as usize;
+        match self.0.get(at) {
+            Some(Some(place)) => *place,
+            known => {
+                if known.is_none() {
+                    self.0.resize(at + 1, None);
+                }
+                *self.0[at].insert(make())
+            }
+        }
+    }
+}
+
+/// The question of the turn at hand: mostly the one before with more behind it.
+#[derive(Default)]
+struct Question {
+    items: Vec<SharedId>,
+    /// The jobs it is made of, and how many items there are after each.
+    jobs: Vec<(usize, usize)>,
+}
+
+impl Question {
+    /// Makes it what these jobs came to; what it has in common with them stays.
+    fn become_of<'j>(
+        &mut self,
+        mut jobs: impl Iterator<Item = &'j usize>,
+        outcomes: &[Outcome],
+    ) -> Result<(), String> {
+        let mut same = 0;
+        let mut next = jobs.next();
+        while let (Some((known, _)), Some(job)) = (self.jobs.get(same), next)
+            && known == job
+        {
+            same += 1;
+            next = jobs.next();
+        }
+        self.jobs.truncate(same);
+        self.items
+            .truncate(self.jobs.last().map_or(0, |(_, end)| *end));
+        for job in next.into_iter().chain(jobs) {
+            match &outcomes[*job] {
+                Outcome::Items(items) | Outcome::Decided { items, .. } => {
+                    self.items.extend_from_slice(items);
+                }
+                Outcome::Unconverted(kind) => return Err(kind.clone()),
+            }
+            self.jobs.push((*job, self.items.len()));
+        }
+        Ok(())
+    }
+}
+
 /// A turn's content.
 struct Content<'a> {
     question: Value<'a>,
@@ -93,7 +152,7 @@ impl<'a> TurnPlan<'a> {
             owners,
             ..Self::default()
         };
-        let mut known: HashMap<(bool, SharedId), usize> = HashMap::new();
+        let (mut systems, mut messages_known) = (Places::default(), Places::default());
         // What the model said is asked again in the next call: converted once.
         let mut said: HashMap<Raw<'a>, usize> = HashMap::new();
         for at in 0..plan.owners.len() {
@@ -108,29 +167,32 @@ impl<'a> TurnPlan<'a> {
                 _ => None,
             });
             // What is no list is one entry, and malformed or not as any other.
+            let alone;
             let messages = match call.asked("messages") {
-                Some(Value::Raw(raw)) if !raw.is_null() => vec![shared.intern(*raw)],
-                Some(Value::Shared(id)) => vec![*id],
-                messages => messages
-                    .and_then(list_ids)
-                    .map_or(vec![], |ids| ids.to_vec()),
+                Some(Value::Raw(raw)) if !raw.is_null() => {
+                    alone = [shared.intern(*raw)];
+                    &alone[..]
+                }
+                Some(Value::Shared(id)) => {
+                    alone = [*id];
+                    &alone[..]
+                }
+                messages => messages.and_then(list_ids).map_or(&[][..], |ids| ids),
             };
-            let mut job = |is_system: bool, id: SharedId| {
-                *known.entry((is_system, id)).or_insert_with(|| {
-                    let content = shared.raw(id).filter(|_| !is_system).and_then(content_said);
-                    if let Some(job) = content.and_then(|content| said.get(&content)) {
-                        return *job;
-                    }
-                    plan.jobs.push(if is_system {
-                        Job::System(id)
-                    } else {
-                        Job::Message(id)
-                    });
-                    plan.jobs.len() - 1
+            let jobs = &mut plan.jobs;
+            let mut add = |job| {
+                jobs.push(job);
+                jobs.len() - 1
+            };
+            let system = system.map(|id| systems.get_or_make(id, || add(Job::System(id))));
+            let message = |id: &SharedId| {
+                messages_known.get_or_make(*id, || {
+                    let content = shared.noted(*id).said;
+                    let known = content.and_then(|content| said.get(&content));
+                    known.copied().unwrap_or_else(|| add(Job::Message(*id)))
                 })
             };
-            let system = system.map(|id| job(true, id));
-            let messages = messages.into_iter().map(|id| job(false, id)).collect();
+            let messages = messages.iter().map(message).collect();
             plan.jobs.push(Job::Content(content.clone()));
             let job = plan.jobs.len() - 1;
             if let Value::Parted(raw, _) = content {
@@ -159,16 +221,19 @@ impl<'a> TurnPlan<'a> {
         let mut turns = Vec::with_capacity(self.owners.len());
         let mut progress: HashMap<&str, (i128, usize)> = HashMap::new();
         let mut typed = Typed::default();
+        let mut question = Question::default();
         for (at, (owner, waits)) in self.owners.iter().zip(&self.waits).enumerate() {
             let call = &calls[owner.call];
             let content = match (waits, &call.decision) {
                 (Some(waits), Some(Decision::Blocks { content, tool_uses })) => {
-                    converted(waits, outcomes).unwrap_or_else(|unconverted| Content {
-                        question: raw_question(call),
-                        answer: content.clone(),
-                        reasoning: Value::Null,
-                        tool_calls: *tool_uses,
-                        unconverted: Some(unconverted),
+                    converted(waits, outcomes, &mut question).unwrap_or_else(|unconverted| {
+                        Content {
+                            question: raw_question(call),
+                            answer: content.clone(),
+                            reasoning: Value::Null,
+                            tool_calls: *tool_uses,
+                            unconverted: Some(unconverted),
+                        }
                     })
                 }
                 (_, Some(decision)) => selected(call, decision, shared, &mut typed),
@@ -247,31 +312,13 @@ fn timestamp<'a>(call: &CallRecord<'a>) -> Value<'a> {
     known.map_or(Value::Float(0.0), Value::Raw)
 }
 
-/// The content of a message that a model said, where it is a list.
-fn content_said(message: Raw<'_>) -> Option<Raw<'_>> {
-    let mut content = None;
-    for (key, value) in message.members() {
-        if key.is_str("content") {
-            content = Some(value);
-        } else if key.is_str("role") && !value.is_str("assistant") {
-            // The role comes first, mostly: what others said is not walked.
-            return None;
-        }
-    }
-    content.filter(|content| content.kind() == Kind::Array)
-}
-
 /// A turn of converted messages, or the first block that could not be.
-fn converted<'a>(waits: &Waits, outcomes: &[Outcome]) -> Result<Content<'a>, String> {
-    let mut question = Vec::new();
-    for job in waits.system.iter().chain(&waits.messages) {
-        match &outcomes[*job] {
-            Outcome::Items(items) | Outcome::Decided { items, .. } => {
-                question.extend_from_slice(items);
-            }
-            Outcome::Unconverted(kind) => return Err(kind.clone()),
-        }
-    }
+fn converted<'a>(
+    waits: &Waits,
+    outcomes: &[Outcome],
+    question: &mut Question,
+) -> Result<Content<'a>, String> {
+    question.become_of(waits.system.iter().chain(&waits.messages), outcomes)?;
     match &outcomes[waits.content] {
         Outcome::Decided {
             answer,
@@ -279,7 +326,7 @@ fn converted<'a>(waits: &Waits, outcomes: &[Outcome]) -> Result<Content<'a>, Str
             tool_calls,
             ..
         } => Ok(Content {
-            question: Value::SharedList(question.into()),
+            question: Value::SharedList(question.items.as_slice().into()),
             answer: Value::SharedList(answer.as_slice().into()),
             reasoning: reasoning.as_ref().map_or(Value::Null, |items| {
                 Value::SharedList(items.as_slice().into())
@@ -376,7 +423,6 @@ fn selected<'a>(
 /// Responses items with their type, each made once.
 #[derive(Debug, Default)]
 struct Typed {
-    kinds: HashMap<SharedId, Item>,
     made: HashMap<SharedId, SharedId>,
     messages: HashMap<(&'static str, SharedId), SharedId>,
 }
@@ -391,20 +437,6 @@ impl Typed {
         } else {
             id
         }
-    }
-
-    fn kind(&mut self, id: SharedId, shared: &Interner<'_>) -> Item {
-        *self.kinds.entry(id).or_insert_with(|| {
-            let (mut kind, mut role) = (Raw::NULL, Raw::NULL);
-            for (key, value) in shared.raw(id).into_iter().flat_map(Raw::members) {
-                if key.is_str("type") {
-                    kind = value;
-                } else if key.is_str("role") {
-                    role = value;
-                }
-            }
-            item_kind(kind, role)
-        })
     }
 
     /// A message with one text, made of what stands in the request.
@@ -440,8 +472,8 @@ impl Typed {
             Some(ids) => {
                 let before = question.len();
                 for id in ids.iter() {
-                    let kind = self.kind(*id, shared);
-                    question.push(self.item(*id, kind, shared));
+                    let item = shared.noted(*id).item;
+                    question.push(self.item(*id, item, shared));
                 }
                 if before == 0 && question[..] == ids[..] {
                     return input.cloned().unwrap_or(Value::Null);
