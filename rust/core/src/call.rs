@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::content::{Decision, Ids, Response};
 use crate::exchange::{Exchange, ScanState};
 use crate::intern::{Interner, SharedId};
-use crate::json::{Kind, MAX_RECORD_DEPTH, Raw, Scanner, Tape};
+use crate::json::{Kind, MAX_RECORD_DEPTH, Raw, Scanner, Tape, next_delimiter};
 use crate::names::Name;
 use crate::observe::Reference;
 use crate::usage::{Count, Usage};
@@ -22,6 +22,14 @@ pub struct ModelRef<'a> {
 impl<'a> ModelRef<'a> {
     /// The one type a reference has.
     pub const TYPE: &'static str = "responses_api_models";
+
+    /// The name, a string without escapes, of a reference that is written as we do it.
+    pub(crate) fn plain(raw: Raw<'a>) -> Option<Raw<'a>> {
+        const HEAD: &[u8] = br#"{"type":"responses_api_models","name":"#;
+        let name = raw.bytes().strip_prefix(HEAD)?.strip_suffix(b"}")?;
+        let is_one = name.len() > 1 && next_delimiter(name, 1) == name.len() - 1;
+        (is_one && name[0] == b'"' && name.ends_with(b"\"")).then(|| Raw::new(name))
+    }
 
     /// The reference as it stands in records.
     #[must_use]
@@ -73,24 +81,26 @@ pub struct CallRecord<'a> {
     pub call_index: i64,
     /// The model server.
     pub model_ref: Option<ModelRef<'a>>,
-    /// The model's name.
-    pub model: Option<Cow<'a, str>>,
+    /// The call's id, its model server and its response's id as they came, where they did.
+    pub came_as: [Option<Raw<'a>>; 3],
+    /// The model's name: a string, as all of these.
+    pub model: Option<Raw<'a>>,
     /// `responses`, `chat`, `messages`, or one we do not know.
-    pub dialect: Option<Cow<'a, str>>,
+    pub dialect: Option<Raw<'a>>,
     /// HTTP status as the client saw it.
     pub status_code: Option<Raw<'a>>,
     /// `response.status`
-    pub response_status: Option<Cow<'a, str>>,
+    pub response_status: Option<Raw<'a>>,
     /// Why the model stopped.
-    pub finish_reason: Option<Cow<'a, str>>,
+    pub finish_reason: Option<Raw<'a>>,
     /// Whether the call was sent on.
     pub upstream_attempted: Option<bool>,
     /// `upstream` or `local`
-    pub response_source: Option<Cow<'a, str>>,
+    pub response_source: Option<Raw<'a>>,
     /// HTTP status of the server behind.
     pub upstream_status_code: Option<Raw<'a>>,
     /// Why the server answered itself.
-    pub local_response_reason: Option<Cow<'a, str>>,
+    pub local_response_reason: Option<Raw<'a>>,
     /// Unix seconds.
     pub started_at: Option<Raw<'a>>,
     /// Unix seconds.
@@ -102,7 +112,7 @@ pub struct CallRecord<'a> {
     /// Milliseconds to the first token.
     pub latency_ttft_ms: Option<Raw<'a>>,
     /// What went wrong.
-    pub error_category: Option<Cow<'a, str>>,
+    pub error_category: Option<Raw<'a>>,
     /// The request, where it is an object.
     pub request: Option<Payload<'a>>,
     /// The response, where it is an object.
@@ -131,23 +141,30 @@ impl<'a> CallRecord<'a> {
         shared: &mut Interner<'a>,
     ) -> Self {
         let text = |raw: Option<Raw<'a>>| raw.and_then(Raw::as_str);
-        let string = |raw: Option<Raw<'a>>| raw.filter(|raw| raw.bytes().starts_with(b"\""));
-        let dialect = text(exchange.dialect);
+        let string = |raw: Option<Raw<'a>>| raw.filter(|raw| raw.kind() == Kind::String);
         let mut record = Self {
             model_call_id: text(exchange.model_call_id),
             client_session_id: text(exchange.client_session_id),
             call_index,
             model_ref: exchange.model_name.take().map(|name| ModelRef { name }),
+            came_as: [
+                exchange.model_call_id,
+                exchange
+                    .model_ref
+                    .filter(|raw| ModelRef::plain(*raw).is_some()),
+                None,
+            ],
+            dialect: string(exchange.dialect),
             status_code: exchange.status_code,
             upstream_attempted: exchange.upstream_attempted.and_then(Raw::as_bool),
-            response_source: text(exchange.response_source),
+            response_source: string(exchange.response_source),
             upstream_status_code: exchange.upstream_status_code,
-            local_response_reason: text(exchange.local_response_reason),
+            local_response_reason: string(exchange.local_response_reason),
             started_at: exchange.started_at,
             completed_at: exchange.completed_at,
             latency_total_ms: exchange.latency_ms,
             latency_ttft_ms: exchange.latency_ttft_ms,
-            error_category: text(exchange.error_category),
+            error_category: string(exchange.error_category),
             request_raw: string(exchange.request_raw),
             response_raw: string(exchange.response_raw),
             ..Self::default()
@@ -155,7 +172,7 @@ impl<'a> CallRecord<'a> {
         let mut asked_model = None;
         if let Some(request) = &mut exchange.request {
             let parts = std::mem::take(&mut request.parts);
-            asked_model = member(&parts, "model").and_then(Raw::as_str);
+            asked_model = string(member(&parts, "model", shared));
             record.last_message = last_message(&parts, shared);
             record.request = Some(Payload {
                 raw: request.raw,
@@ -167,9 +184,10 @@ impl<'a> CallRecord<'a> {
             let response = Response::new(tape, root);
             let model = response.member(Name::Model);
             if !model.is_null() && !model.is_str("") {
-                record.model = model.as_str();
+                record.model = string(Some(model));
             }
-            record.response_id = response.string(Name::Id);
+            record.came_as[2] = response.string(Name::Id);
+            record.response_id = record.came_as[2].and_then(Raw::as_str);
             record.response_status = response.string(Name::Status);
             record.finish_reason = response.finish_reason();
             record.usage = response
@@ -178,14 +196,13 @@ impl<'a> CallRecord<'a> {
             record.tool_calls = response.tool_calls();
             record.reasoning_content = response.reasoning();
             let mut ids = Ids::default();
-            record.decision = response.decision(dialect.as_deref(), &mut ids, shared);
+            record.decision = response.decision(record.dialect, &mut ids, shared);
             let parts = Arc::new(Value::Object(response.parts(&mut ids, shared)));
             record.response = Some(Payload {
                 raw: response.raw(),
                 parts,
             });
         }
-        record.dialect = dialect;
         record
     }
 
@@ -199,18 +216,21 @@ impl<'a> CallRecord<'a> {
             return None;
         }
         let known = |key: &str| record.get(key).filter(|value| !value.is_null());
-        let text = |key: &str| known(key).and_then(Raw::as_str);
+        let string = |key: &str| known(key).filter(|value| value.kind() == Kind::String);
         let count = |key: &str| std::str::from_utf8(known(key)?.bytes()).ok()?.parse().ok();
         let index = known("call_index").and_then(Raw::as_i64).unwrap_or(0);
         let call = Self::derive(index, &mut exchange, &state.tape, &mut state.shared);
         if let Some(request) = exchange.request.take() {
             state.histories.remember(request);
         }
+        let [id, model_ref, response_id] = call.came_as;
+        let response_id = string("response_id").or(response_id);
         Some(Self {
-            response_id: text("response_id").or(call.response_id),
-            model: text("model").or(call.model),
-            response_status: text("response_status").or(call.response_status),
-            finish_reason: text("finish_reason").or(call.finish_reason),
+            response_id: response_id.and_then(Raw::as_str),
+            came_as: [id, model_ref, response_id],
+            model: string("model").or(call.model),
+            response_status: string("response_status").or(call.response_status),
+            finish_reason: string("finish_reason").or(call.finish_reason),
             latency_total_ms: known("latency_total_ms"),
             usage: Usage {
                 tokens_in: count("tokens_in").or(call.usage.tokens_in),
@@ -221,8 +241,7 @@ impl<'a> CallRecord<'a> {
                 cache_creation_tokens: count("cache_creation_tokens")
                     .or(call.usage.cache_creation_tokens),
             },
-            reasoning_content: known("reasoning_content")
-                .filter(|value| value.kind() == Kind::String)
+            reasoning_content: string("reasoning_content")
                 .map(Value::Raw)
                 .or(call.reasoning_content),
             ..call
@@ -233,35 +252,35 @@ impl<'a> CallRecord<'a> {
     /// of keys; without payloads the four bodies are absent.
     #[must_use]
     pub fn to_value(&self, payloads: bool) -> Value<'a> {
-        let text = |text: &Option<Cow<'a, str>>| Value::text(text.clone());
+        let session = Value::text(self.client_session_id.clone());
         let count = |count: Count| Value::int(count.and_then(|n| i128::try_from(n).ok()));
-        let model_ref = self
-            .model_ref
-            .as_ref()
-            .map_or(Value::Null, ModelRef::to_value);
+        let [id, model_ref, response_id] = self.names();
         let mut members = Members::with_capacity(32);
         let named = |(name, value)| (Key::Name(name), value);
         let known = [
-            ("model_call_id", text(&self.model_call_id)),
-            ("response_id", text(&self.response_id)),
-            ("client_session_id", text(&self.client_session_id)),
+            ("model_call_id", id),
+            ("response_id", response_id),
+            ("client_session_id", session),
             ("call_index", Value::Int(self.call_index.into())),
             ("model_ref", model_ref),
-            ("model", text(&self.model)),
-            ("dialect", text(&self.dialect)),
+            ("model", Value::raw(self.model)),
+            ("dialect", Value::raw(self.dialect)),
             ("status_code", Value::raw(self.status_code)),
-            ("response_status", text(&self.response_status)),
-            ("finish_reason", text(&self.finish_reason)),
+            ("response_status", Value::raw(self.response_status)),
+            ("finish_reason", Value::raw(self.finish_reason)),
             (
                 "upstream_attempted",
                 self.upstream_attempted.map_or(Value::Null, Value::Bool),
             ),
-            ("response_source", text(&self.response_source)),
+            ("response_source", Value::raw(self.response_source)),
             (
                 "upstream_status_code",
                 Value::raw(self.upstream_status_code),
             ),
-            ("local_response_reason", text(&self.local_response_reason)),
+            (
+                "local_response_reason",
+                Value::raw(self.local_response_reason),
+            ),
             ("started_at", Value::raw(self.started_at)),
             ("completed_at", Value::raw(self.completed_at)),
             ("tokens_in", count(self.usage.tokens_in)),
@@ -298,7 +317,7 @@ impl<'a> CallRecord<'a> {
                 "cache_creation_tokens",
                 count(self.usage.cache_creation_tokens),
             ),
-            ("error_category", text(&self.error_category)),
+            ("error_category", Value::raw(self.error_category)),
             ("latency_total_ms", Value::raw(self.latency_total_ms)),
             ("latency_ttft_ms", Value::raw(self.latency_ttft_ms)),
         ];
@@ -306,10 +325,36 @@ impl<'a> CallRecord<'a> {
         Value::Object(members)
     }
 
+    /// Whether the call's id, its model server and its response's id can be written as they
+    /// came.
+    fn is_named_as_it_came(&self) -> bool {
+        let known = [
+            self.model_call_id.is_some(),
+            self.model_ref.is_some(),
+            self.response_id.is_some(),
+        ];
+        known == self.came_as.map(|raw| raw.is_some())
+    }
+
+    /// The call's id, its model server and its response's id.
+    #[must_use]
+    pub fn names(&self) -> [Value<'a>; 3] {
+        if self.is_named_as_it_came() {
+            return self.came_as.map(Value::raw);
+        }
+        let model_ref = self.model_ref.as_ref();
+        [
+            Value::text(self.model_call_id.clone()),
+            model_ref.map_or(Value::Null, ModelRef::to_value),
+            Value::text(self.response_id.clone()),
+        ]
+    }
+
     /// The full reference to this call.
     #[must_use]
     pub fn reference(&self) -> Reference<'a> {
         Reference {
+            came_as: self.is_named_as_it_came().then_some(self.came_as),
             model_call_id: self.model_call_id.clone(),
             model_ref: self.model_ref.clone(),
             response_id: self.response_id.clone(),
@@ -344,9 +389,10 @@ fn find<'v, 'a>(members: &'v Members<'a>, key: &str) -> Option<&'v Value<'a>> {
         .map(|(_, value)| value)
 }
 
-fn member<'a>(members: &Members<'a>, key: &str) -> Option<Raw<'a>> {
+fn member<'a>(members: &Members<'a>, key: &str, shared: &Interner<'a>) -> Option<Raw<'a>> {
     match find(members, key)? {
         Value::Raw(raw) => Some(*raw),
+        Value::Shared(id) => shared.raw(*id),
         _ => None,
     }
 }

@@ -108,6 +108,7 @@ impl<'a> Capture<'a> {
                 CallRecord::derive(call_index, &mut exchange, &state.tape, &mut state.shared);
             if is_duplicate {
                 call.model_call_id = None;
+                call.came_as[0] = None;
                 self.duplicate_differs = true;
             }
             self.calls.push(call);

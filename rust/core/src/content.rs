@@ -5,7 +5,8 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::intern::{Blob, Interner, SharedId};
-use crate::json::{self, FieldName, Kind, Raw, Tape};
+use crate::item::{Item, item_kind};
+use crate::json::{self, Kind, Raw, Tape};
 use crate::names::Name;
 use crate::value::{Key, Members, Value, unique_members};
 
@@ -37,13 +38,11 @@ impl Shape {
     }
 
     /// The shape that a dialect's decisions have; none for a dialect we do not know.
-    fn of_dialect(dialect: Option<&str>) -> Option<Self> {
-        match dialect? {
-            "responses" => Some(Self::Output),
-            "chat" => Some(Self::Choices),
-            "messages" => Some(Self::Content),
-            _ => None,
-        }
+    fn of_dialect(dialect: Option<Raw<'_>>) -> Option<Self> {
+        let dialect = dialect?;
+        let known = ["responses", "chat", "messages"];
+        let at = known.iter().position(|name| dialect.is_str(name))?;
+        Some(Self::ALL[at])
     }
 }
 
@@ -70,84 +69,6 @@ pub enum Decision<'a> {
     },
 }
 
-/// What an item of a Responses list is to a turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Item {
-    /// A `reasoning` item.
-    Reasoning,
-    /// A `function_call` item.
-    FunctionCall,
-    /// A message that says its role but no type.
-    Untyped,
-    /// Anything else.
-    Other,
-}
-
-/// What turns ask of a message or an item, without walking it again.
-#[derive(Clone, Copy, Debug)]
-pub struct Note<'a> {
-    /// What it is among Responses items.
-    pub item: Item,
-    /// The content, a list, of what no other than the model said.
-    pub said: Option<Raw<'a>>,
-}
-
-impl Default for Note<'_> {
-    fn default() -> Self {
-        Self {
-            item: Item::Other,
-            said: None,
-        }
-    }
-}
-
-impl<'a> Note<'a> {
-    /// Reads a value member by member.
-    #[must_use]
-    pub fn of(raw: Raw<'a>) -> Self {
-        let mut noting = Noting::default();
-        for (key, value) in raw.members() {
-            noting.member(key, value);
-        }
-        noting.finish()
-    }
-}
-
-/// A [`Note`] in the making.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Noting<'a> {
-    kind: Option<Raw<'a>>,
-    role: Option<Raw<'a>>,
-    content: Option<Raw<'a>>,
-}
-
-impl<'a> Noting<'a> {
-    /// Takes the next member; of duplicate keys the last wins.
-    #[inline]
-    pub fn member(&mut self, key: Raw<'a>, value: Raw<'a>) {
-        match Name::of(key) {
-            Name::Type => self.kind = Some(value),
-            Name::Role => self.role = Some(value),
-            Name::Content => self.content = Some(value),
-            _ => {}
-        }
-    }
-
-    /// All members were taken.
-    #[must_use]
-    pub fn finish(self) -> Note<'a> {
-        let role = self.role.unwrap_or(Raw::NULL);
-        let others = self.role.is_some() && !role.is_str("assistant");
-        let said = self
-            .content
-            .filter(|raw| raw.kind() == Kind::Array && !others);
-        Note {
-            item: item_kind(self.kind.unwrap_or(Raw::NULL), role),
-            said,
-        }
-    }
-}
-
 /// A response on the tape.
 #[derive(Clone, Copy)]
 pub struct Response<'t, 'a> {
@@ -170,8 +91,8 @@ impl<'t, 'a> Response<'t, 'a> {
 
     /// A member that is a string.
     #[must_use]
-    pub fn string(self, name: Name) -> Option<Cow<'a, str>> {
-        self.tape.member(self.root, name).as_str()
+    pub fn string(self, name: Name) -> Option<Raw<'a>> {
+        string(self.tape.member(self.root, name))
     }
 
     /// A member's value, null where it is missing.
@@ -226,16 +147,12 @@ impl<'t, 'a> Response<'t, 'a> {
 
     /// Why the model stopped.
     #[must_use]
-    pub fn finish_reason(self) -> Option<Cow<'a, str>> {
+    pub fn finish_reason(self) -> Option<Raw<'a>> {
         self.string(Name::StopReason)
-            .or_else(|| {
-                self.tape
-                    .member(self.choice()?, Name::FinishReason)
-                    .as_str()
-            })
+            .or_else(|| string(self.tape.member(self.choice()?, Name::FinishReason)))
             .or_else(|| {
                 let details = self.object(Name::IncompleteDetails)?;
-                self.tape.member(details, Name::Reason).as_str()
+                string(self.tape.member(details, Name::Reason))
             })
     }
 
@@ -363,7 +280,7 @@ impl<'t, 'a> Response<'t, 'a> {
     /// The decision, where the response holds its dialect's list.
     pub fn decision(
         self,
-        dialect: Option<&str>,
+        dialect: Option<Raw<'_>>,
         ids: &mut Ids,
         shared: &mut Interner<'a>,
     ) -> Option<Decision<'a>> {
@@ -465,22 +382,12 @@ impl Ids {
     }
 }
 
-fn key_of<'a>(tape: &Tape<'a, Name>, node: usize) -> Key<'a> {
-    Key::Raw(tape.node(node).key.unwrap_or(Raw::NULL))
+fn string(raw: Raw<'_>) -> Option<Raw<'_>> {
+    (raw.kind() == Kind::String).then_some(raw)
 }
 
-/// What an item of a Responses list is, by its type and role.
-#[must_use]
-pub fn item_kind(kind: Raw<'_>, role: Raw<'_>) -> Item {
-    if kind.is_null() && !role.is_null() {
-        Item::Untyped
-    } else if kind.is_str("reasoning") {
-        Item::Reasoning
-    } else if kind.is_str("function_call") {
-        Item::FunctionCall
-    } else {
-        Item::Other
-    }
+fn key_of<'a>(tape: &Tape<'a, Name>, node: usize) -> Key<'a> {
+    Key::Raw(tape.node(node).key.unwrap_or(Raw::NULL))
 }
 
 /// Whether a list holds objects and nothing else: only then its parts say all of it.

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use crate::call::ModelRef;
 use crate::history::{Histories, Scanned, Utf8Mark};
 use crate::intern::Interner;
 use crate::json::{Fault, FaultKind, FieldName, Kind, Raw, Scanner, Tape};
@@ -64,6 +65,8 @@ pub struct ScanState<'a> {
     pub histories: Histories<'a>,
     /// The structure of the response at hand.
     pub tape: Tape<'a, Name>,
+    /// The last model reference, and the name in it.
+    model_ref: Option<(Raw<'a>, Option<Cow<'a, str>>)>,
 }
 
 impl<'a> Exchange<'a> {
@@ -104,7 +107,17 @@ impl<'a> Exchange<'a> {
         })?;
         utf8.finish(scanner)?;
         exchange.text = scanner.slice(start, scanner.pos());
-        exchange.model_name = exchange.model_ref.and_then(model_ref_name);
+        if let Some(raw) = exchange.model_ref {
+            // Mostly the one of the record before.
+            if state
+                .model_ref
+                .as_ref()
+                .is_none_or(|(last, _)| *last != raw)
+            {
+                state.model_ref = Some((raw, model_ref_name(raw)));
+            }
+            exchange.model_name = state.model_ref.as_ref().and_then(|(_, name)| name.clone());
+        }
         Ok(exchange)
     }
 
@@ -177,6 +190,9 @@ impl<'a> Exchange<'a> {
 /// The name in a model reference of the one shape there is.
 #[must_use]
 pub fn model_ref_name(raw: Raw<'_>) -> Option<Cow<'_, str>> {
+    if let Some(name) = ModelRef::plain(raw) {
+        return name.as_str();
+    }
     let mut kind = None;
     let mut name = None;
     for (key, value) in raw.members() {
@@ -188,15 +204,16 @@ pub fn model_ref_name(raw: Raw<'_>) -> Option<Cow<'_, str>> {
             return None;
         }
     }
-    kind.filter(|kind| kind.is_str(crate::call::ModelRef::TYPE))?;
+    kind.filter(|kind| kind.is_str(ModelRef::TYPE))?;
     name
 }
 
 /// A record of a capture file: an exchange, or why it is none.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant)] // the large one is the usual one, and none is kept
 pub enum Record<'a> {
     /// A record that can be read.
-    Good(Box<Exchange<'a>>),
+    Good(Exchange<'a>),
     /// One that cannot: the byte of the file it starts at, and what is wrong.
     Bad(usize, Unreadable),
 }
@@ -273,7 +290,7 @@ pub fn each_record<'a>(
 
 fn record(at: usize, exchange: Exchange<'_>) -> Record<'_> {
     match exchange.wrong_type() {
-        None => Record::Good(Box::new(exchange)),
+        None => Record::Good(exchange),
         Some(field) => Record::Bad(at, Unreadable::Field(field)),
     }
 }

@@ -8,8 +8,8 @@
 
 use std::sync::Arc;
 
-use crate::content::Noting;
 use crate::intern::{Interner, SharedId};
+use crate::item::Noting;
 use crate::json::{Fault, Raw, Scanner, check_utf8};
 use crate::value::{Key, Members, Value, unique_members};
 
@@ -203,8 +203,12 @@ impl<'a> Histories<'a> {
             // The first of the longest: the latest conversation.
             .reduce(|best, next| if next.0 > best.0 { next } else { best });
 
-        let mut spans: Vec<(usize, usize)> = Vec::new();
-        let mut ids: Vec<SharedId> = Vec::new();
+        // Mostly what was there and a message or two.
+        let room = best
+            .as_ref()
+            .map_or(4, |(_, _, known)| known.spans.len() + 4);
+        let mut spans: Vec<(usize, usize)> = Vec::with_capacity(room);
+        let mut ids: Vec<SharedId> = Vec::with_capacity(room);
         let mut next: usize = 0;
         // What the choice of the conversation has compared already.
         let mut compared = best.as_ref().map(|(same, _, _)| *same);

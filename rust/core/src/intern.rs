@@ -6,7 +6,7 @@ use std::sync::Arc;
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 
-use crate::content::Note;
+use crate::item::Note;
 use crate::json::Raw;
 
 /// A distinct value of one rollout: an index into its [`Interner`].

@@ -9,6 +9,7 @@ pub mod exchange;
 pub mod fold;
 pub mod history;
 pub mod intern;
+pub mod item;
 pub mod json;
 pub mod log;
 pub mod names;

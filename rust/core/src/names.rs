@@ -11,7 +11,7 @@ macro_rules! names {
             /// One that nothing is wanted of.
             #[default]
             Other,
-            $($(#[doc = $text] $name,)+)+
+            $($(#[doc = concat!("`", $text, "`")] $name,)+)+
         }
 
         impl Name {

@@ -10,8 +10,9 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 use crate::call::{CallRecord, amount, list_ids};
-use crate::content::{Decision, Item, is_empty};
+use crate::content::{Decision, is_empty};
 use crate::intern::{Blob, Interner, SharedId};
+use crate::item::Item;
 use crate::json::{Kind, Raw, write_str};
 use crate::value::{Gap, Value, push_gap};
 

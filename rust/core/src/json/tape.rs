@@ -13,6 +13,9 @@ pub trait FieldName: Copy + Default + PartialEq {
     fn is_closed(self) -> bool;
 }
 
+/// How many nodes an ordinary response has.
+const NODES: usize = 64;
+
 /// One value of a tape: its slice, its key where it is a member, and where its
 /// next sibling stands.
 #[derive(Clone, Copy, Debug)]
@@ -52,6 +55,7 @@ impl<'a, N: FieldName> Tape<'a, N> {
     /// The first rule that the text breaks.
     pub fn scan(&mut self, scanner: &mut Scanner<'a>, levels: usize) -> Result<usize, Fault> {
         let root = self.nodes.len();
+        self.nodes.reserve(NODES);
         self.record(scanner, None, N::default(), levels.min(MAX_DEPTH))?;
         Ok(root)
     }

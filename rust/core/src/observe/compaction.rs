@@ -164,7 +164,7 @@ fn is_summary_call(call: &CallRecord<'_>) -> bool {
         || (call.model_ref.is_some() && call.response_id.is_some());
     let status = call.status_code.and_then(Raw::as_i64);
     identified
-        && call.dialect.as_deref() == Some("messages")
+        && call.dialect.is_some_and(|name| name.is_str("messages"))
         && status.is_some_and(|status| (200..300).contains(&status))
         && call.error_category.is_none()
         && call.last_message.is_some_and(asks_for_summary)

@@ -83,7 +83,8 @@ pub struct Reference<'a> {
     pub extra: Members<'a>,
     /// The captured call it means, once it is resolved: an index.
     pub resolved: Option<usize>,
-    /// The three keys as they came: a reference that is not resolved stays as it was.
+    /// The three keys as they came, from who sent the reference or from the call that it
+    /// means: one that is not resolved stays as it was.
     pub came_as: Option<[Option<Raw<'a>>; 3]>,
 }
 

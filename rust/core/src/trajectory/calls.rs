@@ -79,36 +79,34 @@ fn own_id<'a>(record: &Record<'a>) -> Option<Cow<'a, str>> {
 /// A captured call as a trajectory holds it.
 #[must_use]
 pub fn model_call<'a>(call: &CallRecord<'a>) -> Value<'a> {
-    let text = |text: &Option<Cow<'a, str>>| Value::text(text.clone());
+    let [id, model_ref, response_id] = call.names();
     let count = |count: Count| Value::int(count.and_then(|n| i128::try_from(n).ok()));
     let body = |payload: &Option<crate::call::Payload<'a>>, raw| match payload {
         Some(payload) => payload.to_value(),
         None => Value::raw(raw),
     };
     let metadata = Value::object([
-        ("response_id", text(&call.response_id)),
-        (
-            "model_ref",
-            call.model_ref
-                .as_ref()
-                .map_or(Value::Null, ModelRef::to_value),
-        ),
-        ("model", text(&call.model)),
-        ("dialect", text(&call.dialect)),
+        ("response_id", response_id),
+        ("model_ref", model_ref),
+        ("model", Value::raw(call.model)),
+        ("dialect", Value::raw(call.dialect)),
         ("status_code", Value::raw(call.status_code)),
-        ("response_status", text(&call.response_status)),
-        ("finish_reason", text(&call.finish_reason)),
+        ("response_status", Value::raw(call.response_status)),
+        ("finish_reason", Value::raw(call.finish_reason)),
         (
             "upstream_attempted",
             call.upstream_attempted.map_or(Value::Null, Value::Bool),
         ),
-        ("response_source", text(&call.response_source)),
+        ("response_source", Value::raw(call.response_source)),
         (
             "upstream_status_code",
             Value::raw(call.upstream_status_code),
         ),
-        ("local_response_reason", text(&call.local_response_reason)),
-        ("error_category", text(&call.error_category)),
+        (
+            "local_response_reason",
+            Value::raw(call.local_response_reason),
+        ),
+        ("error_category", Value::raw(call.error_category)),
         ("latency_ttft_ms", Value::raw(amount(call.latency_ttft_ms))),
     ]);
     let tokens = Value::object([
@@ -119,7 +117,7 @@ pub fn model_call<'a>(call: &CallRecord<'a>) -> Value<'a> {
         ("cached_tokens", count(call.usage.cached_tokens)),
     ]);
     Value::object([
-        ("model_call_id", text(&call.model_call_id)),
+        ("model_call_id", id),
         ("started_at", Value::raw(amount(call.started_at))),
         ("completed_at", Value::raw(amount(call.completed_at))),
         ("duration_ms", Value::raw(amount(call.latency_total_ms))),
@@ -180,6 +178,7 @@ fn stand_in<'a>(record: &Record<'a>) -> CallRecord<'a> {
 }
 
 fn merge_stand_in<'a>(own: &mut CallRecord<'a>, call: &CallRecord<'a>) {
+    own.came_as = [None; 3];
     own.response_id = call.response_id.clone().or_else(|| own.response_id.take());
     own.model_ref = call.model_ref.clone().or_else(|| own.model_ref.take());
     let (ours, theirs) = (&mut own.usage, &call.usage);

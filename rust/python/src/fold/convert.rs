@@ -8,9 +8,9 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyList};
-use rollfold_core::content::Item;
 use rollfold_core::fold::Fold;
 use rollfold_core::intern::{Blob, Interner};
+use rollfold_core::item::Item;
 use rollfold_core::json::Raw;
 use rollfold_core::turns::{Job, Outcome};
 
