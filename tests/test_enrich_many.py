@@ -145,6 +145,28 @@ def test_threads_give_what_one_gives_in_the_same_order(tmp_path):
     assert sum(b'"num_calls":0' not in record for record in together) > 40
 
 
+@pytest.mark.parametrize("threads", [2, 5, 8])
+def test_records_that_do_not_fit_at_once_are_made_once_and_none_is_lost(tmp_path, threads):
+    # Of unequal size, so that threads end their share in any order; deletion takes what was
+    # read, so a record that was made and not given would be gone.
+    given = rows(40)
+    for n in range(40):
+        said = "x" * ((n * 7919) % 5 * 300_000)
+        call = {"model_call_id": f"call-{n}", "dialect": "chat", "response": {"said": said}}
+        (tmp_path / f"0-{n}.capture.jsonl").write_text(json.dumps(call) + "\n")
+    outcomes = enrich_run_results_json(
+        given,
+        threads=threads,
+        capture_dirs=[tmp_path],
+        observability_enabled=True,
+        delete_capture=True,
+    )
+    for n, outcome in enumerate(outcomes):
+        (call,) = record(outcome)["ng_model_call_capture"]["calls"]
+        assert (record(outcome)["reward"], call["model_call_id"]) == (n, f"call-{n}")
+    assert not list(tmp_path.glob("*.capture.jsonl"))
+
+
 def test_what_waits_does_not_hold_up_the_others(tmp_path):
     """Six rollouts whose calls end together are waited for together."""
     announcer = _core.InflightAnnouncer(str(tmp_path))

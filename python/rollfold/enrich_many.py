@@ -47,7 +47,8 @@ def enrich_run_results_json(  # noqa: D417 -- the rest is said where it points t
             `rollout_latency_ms` and `not_before`; drawn as they are needed.
         threads: how many, 1 where it is None; they live as long as one step.
         form: and the rest: as in `enrich_run_result_json`. The whole batch waits
-            `quiescence_timeout_s` at most.
+            `quiescence_timeout_s` at most. With `delete_capture` draw all that there is: some
+            records are made, and their captures deleted, before their turn comes.
 
     Yields:
         The JSON of each, or the exception that a row cost; the others go on.

@@ -26,7 +26,7 @@ use crate::log::{LogFrames, shape_named};
 
 /// Bytes of records that one call makes at a time and thread: the caller has the first ones
 /// before the last ones are made.
-const HELD: usize = 1 << 20;
+const HELD: usize = 2 << 20;
 
 /// A rollout of a batch: what the caller gave.
 struct Item {
@@ -149,20 +149,33 @@ impl Waits {
     }
 }
 
-/// Runs `work` on every element, on up to `threads` threads; on this one where that is one.
-fn parallel<T: Send>(threads: usize, elements: &mut [T], work: impl Fn(&mut T) + Sync) {
-    if threads <= 1 || elements.len() <= 1 {
-        elements.iter_mut().for_each(work);
-        return;
-    }
-    let next = Mutex::new(elements.iter_mut());
+/// Runs `work` on the elements in order, on up to `threads` threads, on this one where that is
+/// one, until `more` says of an element's index that it and what follows wait.
+fn parallel<T: Send>(
+    threads: usize,
+    elements: &mut [T],
+    more: impl Fn(usize) -> bool + Sync,
+    work: impl Fn(&mut T) + Sync,
+) {
+    // Whether there is more is decided in order, by one thread at a time: no element is begun
+    // that comes after one that was not.
+    let next = Mutex::new(Some(elements.iter_mut().enumerate()));
+    let take = || {
+        let mut next = next.lock().ok()?;
+        let element = next.as_mut()?.next().filter(|(at, _)| more(*at));
+        if element.is_none() {
+            *next = None;
+        }
+        element
+    };
     let drain = || {
-        loop {
-            let element = next.lock().ok().and_then(|mut next| next.next());
-            let Some(element) = element else { break };
+        while let Some((_, element)) = take() {
             work(element);
         }
     };
+    if threads <= 1 {
+        return drain();
+    }
     std::thread::scope(|scope| {
         for _ in 1..threads {
             scope.spawn(drain);
@@ -188,10 +201,10 @@ impl Work<'_> {
             .enumerate()
             .map(|(at, item)| (at, item, None))
             .collect();
-        parallel(threads, &mut slots, |(at, item, output)| {
-            if held.load(Ordering::Relaxed) >= HELD * threads {
-                return;
-            }
+        let threads = threads.min(slots.len());
+        // A whole turn of the threads or none: who has made the last one waits for nobody long.
+        let more = |at| at % threads != 0 || held.load(Ordering::Relaxed) < HELD * threads;
+        parallel(threads, &mut slots, more, |(at, item, output)| {
             let made = self.one(*at, item);
             if let Ok((text, _)) = &made {
                 held.fetch_add(text.len(), Ordering::Relaxed);
