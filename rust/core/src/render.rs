@@ -6,6 +6,9 @@ use crate::sink::{Counter, Sink};
 use crate::value::{Key, Value};
 
 /// Appends `value` as JSON text without blanks of our own.
+// Most values are leaves: written where their key is, without a call.
+#[allow(clippy::inline_always)]
+#[inline(always)]
 pub fn render<S: Sink>(value: &Value<'_>, shared: &Interner<'_>, out: &mut S) {
     match value {
         Value::Null => out.put(b"null"),
@@ -17,33 +20,38 @@ pub fn render<S: Sink>(value: &Value<'_>, shared: &Interner<'_>, out: &mut S) {
         Value::Raw(raw) | Value::Parted(raw, _) => out.put(raw.bytes()),
         Value::Text(text) => out.put(text),
         Value::Shared(id) => render_shared(*id, shared, out),
-        Value::Array(elements) => {
-            list(elements, out, |element, out| render(element, shared, out));
-        }
+        Value::Array(elements) => render_array(elements, shared, out),
         Value::SharedList(ids) => list(ids.iter(), out, |id, out| render_shared(*id, shared, out)),
-        Value::Object(members) => {
-            out.put_byte(b'{');
-            for (index, (key, value)) in members.iter().enumerate() {
-                if index > 0 {
-                    out.put_byte(b',');
-                }
-                render_key(*key, out);
-                render(value, shared, out);
-            }
-            out.put_byte(b'}');
-        }
+        Value::Object(members) => render_object(members, shared, out),
     }
 }
 
-/// Appends a key and its colon.
-pub fn render_key<S: Sink>(key: Key<'_>, out: &mut S) {
+fn render_array<S: Sink>(elements: &[Value<'_>], shared: &Interner<'_>, out: &mut S) {
+    list(elements, out, |element, out| render(element, shared, out));
+}
+
+fn render_object<S: Sink>(members: &[(Key<'_>, Value<'_>)], shared: &Interner<'_>, out: &mut S) {
+    let mut before = b'{';
+    for (key, value) in members {
+        render_key(before, *key, out);
+        render(value, shared, out);
+        before = b',';
+    }
+    out.put(if members.is_empty() { b"{}" } else { b"}" });
+}
+
+/// Appends a key and its colon after the brace or comma that comes before.
+#[allow(clippy::inline_always)]
+#[inline(always)]
+pub fn render_key<S: Sink>(before: u8, key: Key<'_>, out: &mut S) {
     match key {
         Key::Name(name) => {
-            out.put_byte(b'"');
+            out.put(&[before, b'"']);
             out.put(name.as_bytes());
             out.put(b"\":");
         }
         Key::Raw(raw) => {
+            out.put_byte(before);
             out.put(raw.bytes());
             out.put_byte(b':');
         }

@@ -304,6 +304,43 @@ fn a_value_is_packed_from_its_ids() {
     );
 }
 
+#[test]
+fn lists_that_grow_shrink_and_part_are_packed_by_what_they_share() {
+    let texts: Vec<String> = (0..60)
+        .map(|n| format!(r#"{{"role":"tool","content":"{n} {LONG}"}}"#))
+        .collect();
+    let mut shared = Interner::default();
+    let ids: Vec<_> = texts
+        .iter()
+        .map(|text| shared.intern(Raw::new(text.as_bytes())))
+        .collect();
+    let beginning = |len: usize| Value::SharedList(ids[..len].into());
+    let parted = |len: usize, at: usize| {
+        let mut list = ids[..len].to_vec();
+        list[at] = ids[59];
+        Value::SharedList(list.into())
+    };
+    let grown = beginning(40);
+    let record = Value::Array(vec![
+        beginning(20),
+        grown.clone(),
+        beginning(3),
+        Value::SharedList([].into()),
+        parted(20, 1),
+        grown,
+        parted(45, 30),
+        parted(46, 30),
+        beginning(50),
+        Value::Shared(ids[4]),
+        Value::Shared(ids[5]),
+        Value::Raw(Raw::new(texts[6].as_bytes())),
+    ]);
+    let packed = packed_value(&record, &shared);
+    assert!(packed.ends_with(
+        r#""record":[[{"$p":[0,20]}],[{"$p":[0,40]}],[{"$p":[0,3]}],[],[{"$p":0},{"$p":50},{"$p":[2,18]}],[{"$p":[0,40]}],[{"$p":[0,30]},{"$p":50},{"$p":[31,14]}],[{"$p":[0,30]},{"$p":50},{"$p":[31,15]}],[{"$p":[0,50]}],{"$p":[4,3]}]}"#
+    ), "{packed}");
+}
+
 trait Unparted {
     fn unparted(self) -> Self;
 }

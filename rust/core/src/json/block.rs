@@ -8,25 +8,40 @@ pub(super) const BLOCK: usize = 64;
 
 type Bytes = [u8; BLOCK];
 
-/// The block at `at`, filled up with blanks beyond the end of the text.
+/// What `classify` says of the block at `at`, filled up with blanks beyond the end of the text.
 #[inline]
-fn block(text: &[u8], at: usize) -> Bytes {
-    if let Some(bytes) = text.get(at..at + BLOCK).and_then(|b| b.first_chunk()) {
-        *bytes
-    } else {
-        let mut bytes = [b' '; BLOCK];
-        let rest = text.get(at..).unwrap_or_default();
-        let len = rest.len().min(BLOCK);
-        bytes[..len].copy_from_slice(&rest[..len]);
-        bytes
+fn marks(text: &[u8], at: usize, classify: impl Fn(&Bytes) -> u64) -> u64 {
+    let rest = text.get(at..).unwrap_or_default();
+    match rest.first_chunk() {
+        Some(bytes) => classify(bytes),
+        None => classify(&filled_up(rest)),
     }
+}
+
+#[cold]
+fn filled_up(rest: &[u8]) -> Bytes {
+    let mut bytes = [b' '; BLOCK];
+    bytes[..rest.len()].copy_from_slice(rest);
+    bytes
 }
 
 /// The bytes at which a run of plain string characters ends: quotes, backslashes and
 /// control characters. Beyond the end of the text there are none.
 #[inline]
 pub(super) fn string_marks(text: &[u8], at: usize) -> u64 {
-    string_marks_of(&block(text, at))
+    marks(text, at, string_marks_of)
+}
+
+/// The same of strings that hold no control characters.
+#[inline]
+pub(super) fn quote_marks(text: &[u8], at: usize) -> u64 {
+    marks(text, at, quote_marks_of)
+}
+
+/// The bytes that matter outside of strings: quotes, brackets and braces.
+#[inline]
+pub(super) fn structure_marks(text: &[u8], at: usize) -> u64 {
+    marks(text, at, structure_marks_of)
 }
 
 /// How many bytes from `at` are whole numbers, each with the comma after it, in plain
@@ -74,8 +89,8 @@ pub fn has_long_integer(text: &[u8]) -> bool {
     const RUN: usize = 19;
     // Blocks overlap: every run of that length lies whole in one of them.
     (0..text.len()).step_by(BLOCK - RUN + 1).any(|at| {
-        let digits = bits(&block(text, at), |lane| {
-            at_most(lane - u8x16::splat(b'0'), 9)
+        let digits = marks(text, at, |bytes| {
+            bits(bytes, |lane| at_most(lane - u8x16::splat(b'0'), 9))
         });
         let twos = digits & digits >> 1;
         let fours = twos & twos >> 2;
@@ -143,6 +158,20 @@ fn string_marks_of(bytes: &Bytes) -> u64 {
 }
 
 #[inline]
+fn quote_marks_of(bytes: &Bytes) -> u64 {
+    bits(bytes, |lane| equal(lane, b'"') | equal(lane, b'\\'))
+}
+
+#[inline]
+fn structure_marks_of(bytes: &Bytes) -> u64 {
+    bits(bytes, |lane| {
+        // Brackets differ from braces in one bit.
+        let folded = lane | u8x16::splat(0x20);
+        equal(lane, b'"') | equal(folded, b'{') | equal(folded, b'}')
+    })
+}
+
+#[inline]
 fn number_masks(bytes: &Bytes) -> NumberMasks {
     NumberMasks {
         digits: bits(bytes, |lane| at_most(lane - u8x16::splat(b'0'), 9)),
@@ -183,6 +212,10 @@ mod tests {
             bytes[usize::from(value) % BLOCK] = value;
             let marks = naive(&bytes, |b| b == b'"' || b == b'\\' || b < 0x20);
             assert_eq!(string_marks_of(&bytes), marks, "{value}");
+            let marks = naive(&bytes, |b| b"\"\\".contains(&b));
+            assert_eq!(quote_marks_of(&bytes), marks, "{value}");
+            let marks = naive(&bytes, |b| b"\"{}[]".contains(&b));
+            assert_eq!(structure_marks_of(&bytes), marks, "{value}");
             assert_eq!(number_masks(&bytes), naive_masks(&bytes), "{value}");
         }
     }

@@ -10,6 +10,7 @@ mod block;
 mod decode;
 mod raw;
 mod scan;
+mod structure;
 mod tape;
 mod token;
 mod write;
@@ -18,6 +19,7 @@ pub use block::has_long_integer;
 pub use decode::{Decoder, next_delimiter};
 pub use raw::{Elements, Kind, Members, Raw, decode_string, parse_f64, parse_f64_prefix};
 pub use scan::{Scanner, skip_blanks};
+pub(crate) use structure::Structure;
 pub use tape::{FieldName, Node, Tape};
 pub use write::{write_f64, write_int, write_str};
 

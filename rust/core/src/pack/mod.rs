@@ -7,6 +7,7 @@
 
 mod nodes;
 mod plan;
+mod sketch;
 mod unpack;
 mod value;
 

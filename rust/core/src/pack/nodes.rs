@@ -1,6 +1,10 @@
 //! Where a text could be cut into parts: its longer strings and containers, in order.
 
-use crate::json::decode_string;
+use std::hash::BuildHasher;
+
+use foldhash::fast::FixedState;
+
+use crate::json::{Structure, decode_string};
 
 /// A node that was never looked up: it lies inside one that was seen before.
 pub(super) const UNSEEN: u32 = u32::MAX;
@@ -24,6 +28,8 @@ pub(super) struct Node {
     pub start: usize,
     /// The byte after the last.
     pub end: usize,
+    /// Equal stretches have equal hashes, wherever they stand.
+    pub hash: u64,
 }
 
 /// The shortest text of its kind that becomes a node.
@@ -33,139 +39,198 @@ pub(super) struct Shortest {
     pub container: usize,
 }
 
+/// Finds the nodes of texts, one text after the other.
+#[derive(Debug, Default)]
+pub(super) struct Walker {
+    open: Vec<Open>,
+    /// Marks of objects that are open, innermost last: at which depth, and the node.
+    marks: Vec<(usize, u32)>,
+    hasher: FixedState,
+}
+
+/// A container that is open.
+#[derive(Clone, Copy, Debug)]
 struct Open {
     node: u32,
     keys: Keys,
+    /// The hash of what it holds so far.
+    hash: u64,
+    /// Where what is not hashed yet begins.
+    from: usize,
 }
 
 /// What an object's keys are so far.
+#[derive(Clone, Copy, Debug)]
 enum Keys {
     None,
-    /// All of them are this one, which matches `\$+p`.
-    Dollars(String),
+    /// All of them are the one that stands there, which matches `\$+p`.
+    Dollars(usize, usize),
     Other,
 }
 
-/// Appends the nodes of `text`, which a strict scan has passed, and says how deep it
-/// nests. Arrays of scalars and whatever is short have no nodes; a container that holds
-/// one has. Without recursion: depth is the caller's business.
-pub(super) fn walk(text: &[u8], id: u32, shortest: Shortest, nodes: &mut Vec<Node>) -> usize {
-    let mut open: Vec<Open> = Vec::new();
-    // Marks of objects that are open, innermost last.
-    let mut marks: Vec<(usize, u32)> = Vec::new();
-    let mut deepest = 0;
-    let mut pos = 0;
-    while pos < text.len() {
-        match text[pos] {
-            b'"' => {
-                let end = end_of_string(text, pos);
-                if is_key(text, end) {
-                    note_key(text, pos, end, id, &mut open, nodes, &mut marks);
-                } else if end - pos >= shortest.string {
-                    let next = index(nodes.len() + 1);
-                    nodes.push(Node {
-                        text: id,
-                        next,
-                        distinct: UNSEEN,
-                        depth: 0,
-                        start: pos,
-                        end,
+impl Walker {
+    /// Appends the nodes of `text`, which a strict scan has passed, and says how deep it
+    /// nests. Arrays of scalars and whatever is short have no nodes; a container that holds
+    /// one has. Without recursion: depth is the caller's business.
+    pub(super) fn walk(
+        &mut self,
+        text: &[u8],
+        id: u32,
+        shortest: Shortest,
+        nodes: &mut Vec<Node>,
+    ) -> usize {
+        let mut structure = Structure::new(text);
+        let node = |start, end, hash, next| Node {
+            text: id,
+            next,
+            distinct: UNSEEN,
+            depth: 0,
+            start,
+            end,
+            hash,
+        };
+        self.open.clear();
+        self.marks.clear();
+        let mut deepest = 0;
+        let mut pos = 0;
+        while let Some(at) = structure.next_outside(pos) {
+            match text[at] {
+                b'"' => {
+                    let end = structure.end_of_string(at);
+                    if is_key(text, end) {
+                        self.note_key(text, (at, end), id, nodes);
+                    } else if end - at >= shortest.string {
+                        let hash = self.hash(&text[at..end]);
+                        nodes.push(node(at, end, hash, index(nodes.len() + 1)));
+                        self.take_in(text, at, end, hash);
+                    }
+                    pos = end;
+                }
+                b'{' | b'[' => {
+                    self.open.push(Open {
+                        node: index(nodes.len()),
+                        keys: if text[at] == b'{' {
+                            Keys::None
+                        } else {
+                            Keys::Other
+                        },
+                        hash: 0,
+                        from: at,
                     });
+                    deepest = deepest.max(self.open.len());
+                    nodes.push(node(at, 0, 0, 0));
+                    pos = at + 1;
                 }
-                pos = end;
-            }
-            b'{' | b'[' => {
-                open.push(Open {
-                    node: index(nodes.len()),
-                    keys: if text[pos] == b'{' {
-                        Keys::None
-                    } else {
-                        Keys::Other
-                    },
-                });
-                deepest = deepest.max(open.len());
-                nodes.push(Node {
-                    text: id,
-                    next: 0,
-                    distinct: UNSEEN,
-                    depth: 0,
-                    start: pos,
-                    end: 0,
-                });
-                pos += 1;
-            }
-            b'}' | b']' => {
-                pos += 1;
-                if let Some(closed) = open.pop() {
-                    while marks.last().is_some_and(|(depth, _)| *depth > open.len()) {
-                        marks.pop();
-                    }
-                    let node = closed.node as usize;
-                    if nodes.len() == node + 1 && pos - nodes[node].start < shortest.container {
-                        nodes.pop();
-                    } else {
-                        nodes[node].end = pos;
-                        nodes[node].next = index(nodes.len());
+                _ => {
+                    pos = at + 1;
+                    if let Some(closed) = self.open.pop() {
+                        self.close(closed, text, pos, shortest, nodes);
                     }
                 }
             }
-            _ => pos = skip_scalars(text, pos + 1),
+        }
+        deepest
+    }
+
+    /// The hash of a text in which no nodes are looked for.
+    pub(super) fn hash(&self, text: &[u8]) -> u64 {
+        self.hasher.hash_one(text)
+    }
+
+    fn close(
+        &mut self,
+        closed: Open,
+        text: &[u8],
+        end: usize,
+        shortest: Shortest,
+        nodes: &mut Vec<Node>,
+    ) {
+        while self
+            .marks
+            .last()
+            .is_some_and(|(depth, _)| *depth > self.open.len())
+        {
+            self.marks.pop();
+        }
+        let node = closed.node as usize;
+        let start = nodes[node].start;
+        if nodes.len() == node + 1 && end - start < shortest.container {
+            nodes.pop();
+            return;
+        }
+        let hash = mix(closed.hash, self.hash(&text[closed.from..end]));
+        nodes[node].end = end;
+        nodes[node].hash = hash;
+        nodes[node].next = index(nodes.len());
+        self.take_in(text, start, end, hash);
+    }
+
+    /// Hashes what the innermost open container holds up to a node, and the node by its
+    /// own hash: so every byte is hashed once, however deep it lies.
+    fn take_in(&mut self, text: &[u8], start: usize, end: usize, hash: u64) {
+        let Some(open) = self.open.last_mut() else {
+            return;
+        };
+        let before = self.hasher.hash_one(&text[open.from..start]);
+        open.hash = mix(mix(open.hash, before), hash);
+        open.from = end;
+    }
+
+    /// Sets a mark at a key where it needs one, or takes back those of its object.
+    fn note_key(&mut self, text: &[u8], key: (usize, usize), id: u32, nodes: &mut Vec<Node>) {
+        let depth = self.open.len();
+        let Some(object) = self.open.last_mut() else {
+            return;
+        };
+        if matches!(object.keys, Keys::Other) {
+            return;
+        }
+        object.keys = if matches!(text.get(key.0 + 1), Some(b'$' | b'\\')) {
+            object.keys.and(text, key)
+        } else {
+            Keys::Other
+        };
+        if matches!(object.keys, Keys::Dollars(..)) {
+            self.marks.push((depth, index(nodes.len())));
+            nodes.push(Node {
+                text: id,
+                next: index(nodes.len() + 1),
+                distinct: MARK,
+                depth: index(depth),
+                start: key.0 + 1,
+                end: key.0 + 1,
+                hash: 0,
+            });
+            return;
+        }
+        while let Some((_, node)) = self.marks.pop_if(|(its, _)| *its == depth) {
+            nodes[node as usize].distinct = DEAD;
         }
     }
-    deepest
 }
 
 impl Keys {
-    fn add(&mut self, quoted: &[u8]) {
-        let key = decode_string(quoted);
-        let dollars = key
+    /// The keys with one more, which stands at `at`.
+    fn and(self, text: &[u8], at: (usize, usize)) -> Self {
+        let key = decode_string(&text[at.0..at.1]);
+        let is_dollars = key
             .strip_suffix('p')
             .is_some_and(|dollars| !dollars.is_empty() && dollars.bytes().all(|byte| byte == b'$'));
-        *self = match std::mem::replace(self, Self::Other) {
-            Self::None if dollars => Self::Dollars(key.into_owned()),
-            Self::Dollars(first) if first == key => Self::Dollars(first),
+        match self {
+            Self::None if is_dollars => Self::Dollars(at.0, at.1),
+            Self::Dollars(start, end) if decode_string(&text[start..end]) == key => self,
             _ => Self::Other,
-        };
+        }
     }
 }
 
-/// Sets a mark at the key at `pos` where it needs one, or takes back those of its object.
-fn note_key(
-    text: &[u8],
-    pos: usize,
-    end: usize,
-    id: u32,
-    open: &mut [Open],
-    nodes: &mut Vec<Node>,
-    marks: &mut Vec<(usize, u32)>,
-) {
-    let depth = open.len();
-    let Some(object) = open.last_mut() else {
-        return;
-    };
-    if matches!(object.keys, Keys::Other) {
-        return;
-    }
-    if matches!(text.get(pos + 1), Some(b'$' | b'\\')) {
-        object.keys.add(&text[pos..end]);
-    } else {
-        object.keys = Keys::Other;
-    }
-    if matches!(object.keys, Keys::Dollars(_)) {
-        marks.push((depth, index(nodes.len())));
-        nodes.push(Node {
-            text: id,
-            next: index(nodes.len() + 1),
-            distinct: MARK,
-            depth: index(depth),
-            start: pos + 1,
-            end: pos + 1,
-        });
-        return;
-    }
-    while let Some((_, node)) = marks.pop_if(|(its, _)| *its == depth) {
-        nodes[node as usize].distinct = DEAD;
-    }
+/// One hash of two, in which their order counts.
+fn mix(first: u64, second: u64) -> u64 {
+    let product =
+        u128::from(first ^ 0x9e37_79b9_7f4a_7c15) * u128::from(second ^ 0xd6e8_feb8_6659_fd93);
+    let bytes = product.to_le_bytes();
+    let (halves, _) = bytes.as_chunks::<8>();
+    u64::from_le_bytes(halves[0]) ^ u64::from_le_bytes(halves[1])
 }
 
 /// # Panics
@@ -184,66 +249,4 @@ fn is_key(text: &[u8], end: usize) -> bool {
         }
     }
     false
-}
-
-const ONES: u64 = 0x0101_0101_0101_0101;
-const HIGHS: u64 = 0x8080_8080_8080_8080;
-
-fn load(text: &[u8], pos: usize) -> Option<u64> {
-    let bytes = text.get(pos..pos + 8)?;
-    Some(u64::from_le_bytes(bytes.try_into().ok()?))
-}
-
-/// Marks the bytes of `word` that equal `byte`; only the lowest mark is exact.
-fn equal(word: u64, byte: u8) -> u64 {
-    let zero = word ^ (ONES * u64::from(byte));
-    zero.wrapping_sub(ONES) & !zero & HIGHS
-}
-
-/// The first quote, bracket or brace at or after `pos`. Digits, signs, commas and blanks
-/// have no bit 0x40, brackets and letters do: arrays of numbers pass eight bytes a step.
-fn skip_scalars(text: &[u8], mut pos: usize) -> usize {
-    loop {
-        while let Some(word) = load(text, pos) {
-            let marks = ((word << 1) & HIGHS) | equal(word, b'"');
-            if marks != 0 {
-                pos += marks.trailing_zeros() as usize / 8;
-                break;
-            }
-            pos += 8;
-        }
-        match text.get(pos) {
-            None | Some(b'"' | b'{' | b'}' | b'[' | b']') => return pos,
-            Some(_) => pos += 1,
-        }
-    }
-}
-
-/// Strings that end within this many bytes are not worth a vectorised search.
-const SHORT: usize = 32;
-
-fn end_of_string(text: &[u8], start: usize) -> usize {
-    let mut pos = start + 1;
-    let short_until = pos + SHORT;
-    while pos < short_until
-        && let Some(word) = load(text, pos)
-    {
-        let marks = equal(word, b'"') | equal(word, b'\\');
-        if marks == 0 {
-            pos += 8;
-            continue;
-        }
-        pos += marks.trailing_zeros() as usize / 8;
-        if text[pos] == b'"' {
-            return pos + 1;
-        }
-        pos += 2;
-    }
-    while let Some(len) = memchr::memchr2(b'"', b'\\', text.get(pos..).unwrap_or_default()) {
-        if text[pos + len] == b'"' {
-            return pos + len + 1;
-        }
-        pos += len + 2;
-    }
-    text.len()
 }

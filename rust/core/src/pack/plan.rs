@@ -1,12 +1,11 @@
 //! Which values occur more than once, and in which order they become parts.
 
 use std::borrow::Cow;
-use std::hash::BuildHasher;
+use std::cmp::Reverse;
 
-use foldhash::fast::FixedState;
-use hashbrown::HashTable;
+use hashbrown::{HashMap, HashTable};
 
-use super::nodes::{DEAD, MARK, Node, Shortest, UNSEEN, index, walk};
+use super::nodes::{DEAD, MARK, Node, Shortest, UNSEEN, Walker, index};
 
 /// What is shorter is not worth a reference. Measured on the record of the benches' swe
 /// shape (50 MB): packed 737 KB from 16 bytes on, 745 from 32, 774 from 64, 775 from 128,
@@ -38,7 +37,9 @@ pub(super) struct Plan<'a> {
     nodes: Vec<Node>,
     table: HashTable<(u64, u32)>,
     distinct: Vec<Distinct>,
-    hasher: FixedState,
+    /// The last container of the same length, beginning and end: often it is the same.
+    similar: HashMap<u64, u32>,
+    walker: Walker,
     /// Neighbours in an array that are parts, as ranges of `members`.
     lists: Vec<(usize, usize)>,
     members: Vec<u32>,
@@ -50,44 +51,64 @@ impl<'a> Plan<'a> {
     pub(super) fn with_capacity(values: usize) -> Self {
         Self {
             texts: Vec::with_capacity(values),
-            nodes: Vec::with_capacity(values * 4),
-            table: HashTable::with_capacity(values * 2),
-            distinct: Vec::with_capacity(values * 2),
+            nodes: Vec::with_capacity(values),
+            table: HashTable::with_capacity(values),
+            distinct: Vec::with_capacity(values),
             ..Self::default()
         }
     }
 
     /// Counts one more place of a text (one strict value): its distinct value.
     pub(super) fn add(&mut self, text: Cow<'a, [u8]>) -> u32 {
-        let hash = self.hasher.hash_one(&text[..]);
-        if let Some(found) = self.find(hash, &text) {
-            self.distinct[found as usize].count += 1;
-            return found;
+        if !matches!(text.first(), Some(b'{' | b'[')) {
+            let hash = self.walker.hash(&text);
+            return match self.find(hash, &text) {
+                Some(found) => self.again(found),
+                None => self.enter_scalar(hash, text),
+            };
+        }
+        let likeness = self.likeness(&text);
+        if let Some(found) = self.similar.get(&likeness).copied()
+            && self.text(self.distinct[found as usize].node) == &text[..]
+        {
+            return self.again(found);
         }
         if memchr::memchr2(b'\n', b'\r', &text).is_some() {
             return self.add(Cow::Owned(on_one_line(&text)));
         }
+        let distinct = self.add_container(text);
+        self.similar.insert(likeness, distinct);
+        distinct
+    }
+
+    /// [`Self::add`] for a string that we made and do not keep.
+    pub(super) fn add_made(&mut self, string: &[u8]) -> u32 {
+        let hash = self.walker.hash(string);
+        match self.find(hash, string) {
+            Some(found) => self.again(found),
+            None => self.enter_scalar(hash, Cow::Owned(string.to_vec())),
+        }
+    }
+
+    fn add_container(&mut self, text: Cow<'a, [u8]>) -> u32 {
         let root = self.nodes.len();
         let id = index(self.texts.len());
-        walk(&text, id, SHORTEST, &mut self.nodes);
-        if self
-            .nodes
-            .get(root)
-            .is_none_or(|node| node.end != text.len() || node.start != 0)
-        {
-            // A scalar, or too short to be worth a node of its own.
-            debug_assert!(self.nodes.len() == root);
-            self.nodes.push(Node {
-                text: id,
-                next: index(root + 1),
-                distinct: UNSEEN,
-                depth: 0,
-                start: 0,
-                end: text.len(),
-            });
+        self.walker.walk(&text, id, SHORTEST, &mut self.nodes);
+        if self.nodes.len() == root {
+            // Too short to be worth a node of its own.
+            let hash = self.walker.hash(&text);
+            return match self.find(hash, &text) {
+                Some(found) => self.again(found),
+                None => self.enter_scalar(hash, text),
+            };
+        }
+        let hash = self.nodes[root].hash;
+        if let Some(found) = self.find(hash, &text) {
+            self.nodes.truncate(root);
+            return self.again(found);
         }
         self.texts.push(text);
-        let root_distinct = self.enter(hash, root);
+        let distinct = self.enter(hash, root);
         let mut at = root + 1;
         while at < self.nodes.len() {
             let node = self.nodes[at];
@@ -96,22 +117,46 @@ impl<'a> Plan<'a> {
                 continue;
             }
             let text = &self.texts[id as usize][node.start..node.end];
-            let hash = self.hasher.hash_one(text);
-            if let Some(found) = self.find(hash, text) {
-                self.distinct[found as usize].count += 1;
-                self.nodes[at].distinct = found;
+            if let Some(found) = self.find(node.hash, text) {
+                self.nodes[at].distinct = self.again(found);
                 at = node.next as usize;
             } else {
-                self.enter(hash, at);
+                self.enter(node.hash, at);
                 at += 1;
             }
         }
-        root_distinct
+        distinct
+    }
+
+    /// A text without nodes inside.
+    fn enter_scalar(&mut self, hash: u64, text: Cow<'a, [u8]>) -> u32 {
+        let root = self.nodes.len();
+        self.nodes.push(Node {
+            text: index(self.texts.len()),
+            next: index(root + 1),
+            distinct: UNSEEN,
+            depth: 0,
+            start: 0,
+            end: text.len(),
+            hash,
+        });
+        self.texts.push(text);
+        self.enter(hash, root)
+    }
+
+    /// A hash of some of the text only.
+    fn likeness(&self, text: &[u8]) -> u64 {
+        const SOME: usize = 48;
+        let first = &text[..text.len().min(SOME)];
+        let last = &text[text.len().saturating_sub(SOME)..];
+        let len = text.len() as u64;
+        self.walker.hash(first) ^ self.walker.hash(last).rotate_left(17) ^ len
     }
 
     /// Counts one more place of a distinct value.
-    pub(super) fn again(&mut self, distinct: u32) {
+    pub(super) fn again(&mut self, distinct: u32) -> u32 {
         self.distinct[distinct as usize].count += 1;
+        distinct
     }
 
     /// Makes a distinct value a part, however often it occurs.
@@ -210,23 +255,27 @@ impl<'a> Plan<'a> {
     /// refers to, and neighbours stand together: the longest list decides, since the
     /// shorter ones of a growing history are its beginnings.
     pub(super) fn number(&mut self) {
-        let mut parts: Vec<u32> = (0..index(self.distinct.len()))
+        let parts: Vec<u32> = (0..index(self.distinct.len()))
             .filter(|distinct| self.is_part(*distinct))
             .collect();
         // What holds a value is longer than it, so this is from the outside in.
-        parts.sort_by_key(|distinct| {
-            let node = self.nodes[self.distinct[*distinct as usize].node as usize];
-            (std::cmp::Reverse(node.end - node.start), *distinct)
-        });
-        let mut deepest = 0;
-        for distinct in &parts {
-            let level = self.distinct[*distinct as usize].level;
-            deepest = deepest.max(level);
-            self.link_inside(*distinct, level + 1);
+        let mut holders: Vec<(Reverse<usize>, u32)> = parts
+            .iter()
+            .filter_map(|distinct| {
+                let at = self.distinct[*distinct as usize].node;
+                let node = self.nodes[at as usize];
+                (node.next > at + 1).then_some((Reverse(node.end - node.start), *distinct))
+            })
+            .collect();
+        holders.sort_unstable();
+        for (_, distinct) in holders {
+            let level = self.distinct[distinct as usize].level;
+            self.link_inside(distinct, level + 1);
         }
-        parts.sort_unstable();
+        let level = |distinct: &u32| self.distinct[*distinct as usize].level;
+        let deepest = parts.iter().map(level).max().unwrap_or(0);
         let mut lists = std::mem::take(&mut self.lists);
-        lists.sort_by_key(|(start, end)| std::cmp::Reverse(end - start));
+        lists.sort_by_key(|(start, end)| Reverse(end - start));
         let mut levels: Vec<Vec<u32>> = vec![Vec::new(); deepest as usize + 1];
         let listed = lists
             .iter()
@@ -347,8 +396,8 @@ impl Run {
         follows
     }
 
-    /// Writes what it refers to, if anything.
-    pub(super) fn flush(&mut self, out: &mut Vec<u8>) {
+    /// Writes the reference, if there is one, and says so.
+    pub(super) fn flush(&mut self, out: &mut Vec<u8>) -> bool {
         let mut digits = itoa::Buffer::new();
         if self.len > 0 {
             out.extend_from_slice(if self.len > 1 {
@@ -366,7 +415,7 @@ impl Run {
         if self.len > 0 {
             out.push(b'}');
         }
-        self.len = 0;
+        std::mem::take(&mut self.len) > 0
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::nodes::{MARK, Node, Shortest, index, walk};
+use super::nodes::{MARK, Node, Shortest, Walker, index};
 use crate::error::{Error, Result};
 use crate::json::{FaultKind, MAX_RECORD_DEPTH, Raw, Scanner, check_utf8, skip_blanks};
 use crate::sink::Sink;
@@ -91,8 +91,9 @@ impl<'a> Unpacked<'a> {
             shared_len: 0,
         };
         let mut nodes = Vec::new();
+        let mut walker = Walker::default();
         for (number, slice) in slices.iter().enumerate() {
-            let body = unpacked.compile(*slice, number, &mut nodes)?;
+            let body = unpacked.compile(*slice, number, &mut walker, &mut nodes)?;
             let alias = match unpacked.segments[body.segments.0..body.segments.1] {
                 [Segment::Parts { first, .. }] => unpacked.aliases[first as usize],
                 _ => index(number),
@@ -174,11 +175,17 @@ impl<'a> Unpacked<'a> {
         }
     }
 
-    fn compile(&mut self, slice: Raw<'_>, number: usize, nodes: &mut Vec<Node>) -> Result<Body> {
+    fn compile(
+        &mut self,
+        slice: Raw<'_>,
+        number: usize,
+        walker: &mut Walker,
+        nodes: &mut Vec<Node>,
+    ) -> Result<Body> {
         let base = slice.bytes().as_ptr().addr() - self.text.as_ptr().addr();
         let text = slice.bytes();
         nodes.clear();
-        let depth = walk(text, 0, MARKS_ONLY, nodes);
+        let depth = walker.walk(text, 0, MARKS_ONLY, nodes);
         let mut body = Body {
             segments: (self.segments.len(), 0),
             len: 0,
