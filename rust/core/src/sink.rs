@@ -1,4 +1,4 @@
-//! Where JSON text goes: appended to a vector, counted, or put into memory of its size.
+//! Where JSON text goes: appended to a vector, counted, both, or put into memory of its size.
 
 use std::mem::MaybeUninit;
 
@@ -37,6 +37,46 @@ impl Sink for Counter {
     #[inline]
     fn put(&mut self, bytes: &[u8]) {
         self.bytes += bytes.len();
+    }
+}
+
+/// Keeps a text of up to so many bytes, and counts one of any length: whether a text is
+/// short shows while it is written.
+#[derive(Debug)]
+pub struct Short<'t> {
+    text: &'t mut Vec<u8>,
+    most: usize,
+    len: usize,
+}
+
+impl<'t> Short<'t> {
+    /// Keeps in `text`, which it empties, up to `most` bytes.
+    #[must_use]
+    pub fn new(text: &'t mut Vec<u8>, most: usize) -> Self {
+        text.clear();
+        Self { text, most, len: 0 }
+    }
+
+    /// The text where it is short, else how long it would be.
+    ///
+    /// # Errors
+    /// It is longer than what is kept.
+    pub fn finish(self) -> Result<&'t [u8], usize> {
+        if self.len <= self.most {
+            Ok(self.text)
+        } else {
+            Err(self.len)
+        }
+    }
+}
+
+impl Sink for Short<'_> {
+    #[inline]
+    fn put(&mut self, bytes: &[u8]) {
+        self.len += bytes.len();
+        if self.len <= self.most {
+            self.text.extend_from_slice(bytes);
+        }
     }
 }
 
@@ -94,6 +134,22 @@ mod tests {
         assert!(slots.is_full());
         slots.put(b"f");
         assert!(!slots.is_full());
+    }
+
+    #[test]
+    fn a_short_text_is_kept_and_a_long_one_counted() {
+        let mut text = b"from before".to_vec();
+        for (most, kept) in [
+            (0, Err(4)),
+            (3, Err(4)),
+            (4, Ok(&b"abcd"[..])),
+            (9, Ok(b"abcd")),
+        ] {
+            let mut short = Short::new(&mut text, most);
+            short.put(b"abc");
+            short.put_byte(b'd');
+            assert_eq!(short.finish(), kept);
+        }
     }
 
     #[test]

@@ -39,7 +39,12 @@ fn write_escape(out: &mut impl Sink, byte: u8) {
 
 /// Appends an integer.
 pub fn write_int(out: &mut impl Sink, number: i128) {
-    out.put(itoa::Buffer::new().format(number).as_bytes());
+    let mut buffer = itoa::Buffer::new();
+    let digits = match u64::try_from(number) {
+        Ok(small) => buffer.format(small),
+        Err(_) => buffer.format(number),
+    };
+    out.put(digits.as_bytes());
 }
 
 /// Appends a double, with the fewest digits that read back the same; `null` where JSON

@@ -1,5 +1,6 @@
 //! Many rollouts to JSON or packed text, on threads that live as long as one call.
 
+use std::cell::Cell;
 use std::num::NonZeroUsize;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,6 +13,7 @@ use rollfold_core::intern::Interner;
 use rollfold_core::log::{Form, Prepared, RecordKey, Shape};
 use rollfold_core::pack::pack_value;
 use rollfold_core::render::{exact_len, render};
+use rollfold_core::sink::Short;
 use rollfold_core::store::InflightProbe;
 use rollfold_core::value::Value;
 
@@ -27,6 +29,29 @@ use crate::log::{LogFrames, shape_named};
 /// Bytes of records that one call makes at a time and thread: the caller has the first ones
 /// before the last ones are made.
 const HELD: usize = 2 << 20;
+
+/// A full record up to this size is written once and copied. Of a larger one the size is
+/// counted first, which costs less than copying it would.
+const SHORT: usize = 128 << 10;
+
+/// A thread keeps no larger buffer than this.
+const KEPT: usize = 1 << 20;
+
+thread_local! {
+    /// The memory that records are written in before they become objects.
+    static TEXT: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// Lends `write` this thread's buffer, empty.
+fn with_text<T>(write: impl FnOnce(&mut Vec<u8>) -> T) -> T {
+    let mut text = TEXT.take();
+    text.clear();
+    let made = write(&mut text);
+    if text.capacity() <= KEPT {
+        TEXT.set(text);
+    }
+    made
+}
 
 /// A rollout of a batch: what the caller gave.
 struct Item {
@@ -45,6 +70,11 @@ enum Text {
 }
 
 impl Text {
+    fn copied(text: &[u8]) -> Self {
+        let bytes = Python::attach(|py| PyBytes::new(py, text).unbind());
+        Self::Bytes(bytes, text.len())
+    }
+
     fn len(&self) -> usize {
         match self {
             Self::Bytes(_, len) => *len,
@@ -251,20 +281,21 @@ impl Work<'_> {
 
     fn text(&self, at: usize, record: &Value<'_>, shared: &Interner<'_>) -> PyResult<Text> {
         match &self.wanted {
-            Wanted::Full => {
-                let len = exact_len(record, shared);
-                let text = Python::attach(|py| {
-                    let text = fresh_bytes(py, len, |slots| render(record, shared, slots))?;
-                    Ok::<_, PyErr>(text.unbind())
-                })?;
-                Ok(Text::Bytes(text, len))
-            }
-            Wanted::Packed => {
-                let mut text = Vec::new();
-                pack_value(record, shared, &mut text);
-                let bytes = Python::attach(|py| PyBytes::new(py, &text).unbind());
-                Ok(Text::Bytes(bytes, text.len()))
-            }
+            Wanted::Full => with_text(|text| {
+                let mut short = Short::new(text, SHORT);
+                render(record, shared, &mut short);
+                match short.finish() {
+                    Ok(text) => Ok(Text::copied(text)),
+                    Err(len) => Python::attach(|py| {
+                        let text = fresh_bytes(py, len, |slots| render(record, shared, slots))?;
+                        Ok(Text::Bytes(text.unbind(), len))
+                    }),
+                }
+            }),
+            Wanted::Packed => with_text(|text| {
+                pack_value(record, shared, text);
+                Ok(Text::copied(text))
+            }),
             Wanted::Frames(shape, keys) => {
                 let key = keys.get(at).cloned().unwrap_or_default();
                 let frames = Prepared::rendered(key, *shape, |out| {
