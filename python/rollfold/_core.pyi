@@ -30,6 +30,7 @@ __all__ = [
     "build_profile",
     "clear_capture",
     "counters",
+    "digest",
     "dumps",
     "fold_batch",
     "fold_dict",
@@ -591,6 +592,9 @@ class Body:
     def __new__(cls, result: bytes | Mapping[str, Any], keys: dict[str, Any]) -> Self: ...
     def members(self, keys: Sequence[str]) -> dict[str, Any]:
         """Give the values of some keys; null and missing ones are left out."""
+
+def digest(items: bytes) -> str:
+    """Give the hash in the ids of a message's items, of their JSON with ids that lack it."""
 
 def fold_batch(
     items: list[tuple[Request | None, Body]],

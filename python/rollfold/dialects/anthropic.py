@@ -7,7 +7,6 @@ in is changed, and no container that goes in is part of what comes out.
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from hashlib import blake2b
 from json import dumps as _dumps_ascii
 from typing import Any, cast
 
@@ -18,8 +17,6 @@ from rollfold.dialects.content import TurnContent
 from rollfold.errors import RollfoldError
 
 _log = logging.getLogger("rollfold.dialects")
-
-_ID_BYTES = 16
 
 Item = dict[str, Any]
 
@@ -40,6 +37,10 @@ def convert_message(message: object) -> list[Item]:
 
     Raises `Unconverted` where a block is unknown or malformed.
     """
+    return _named(_message_items(message))
+
+
+def _message_items(message: object) -> list[Item]:
     if not isinstance(message, dict):
         raise Unconverted("unknown")
     role = message.get("role")
@@ -57,6 +58,10 @@ def convert_system(system: object) -> list[Item]:
 
     Empty and null give no item. Raises `Unconverted` as `convert_message` does.
     """
+    return _named(_system_items(system))
+
+
+def _system_items(system: object) -> list[Item]:
     if isinstance(system, str):
         return [{"type": "message", "role": "system", "content": system}] if system else []
     if isinstance(system, list):
@@ -77,7 +82,7 @@ def convert_content(response: object) -> tuple[list[Item], list[Item] | None, in
     answer = []
     reasoning = []
     tool_calls = 0
-    for item in _convert_blocks("assistant", content):
+    for item in _named(_convert_blocks("assistant", content)):
         kind = item["type"]
         if kind == "reasoning":
             reasoning.append(item)
@@ -94,6 +99,11 @@ _CONVERTERS: dict[str, Callable[[object], object]] = {
     "response": convert_content,
 }
 
+_UNNAMED: dict[str, Callable[[object], list[Item]]] = {
+    "message": _message_items,
+    "system": _system_items,
+}
+
 
 def convert_batch(jobs: Iterable[tuple[str, object]]) -> list[object]:
     """Convert many messages in one call; a job is ("message" | "system" | "response", value).
@@ -102,28 +112,35 @@ def convert_batch(jobs: Iterable[tuple[str, object]]) -> list[object]:
     it raised: one message never costs another.
     """
     outcomes: list[object] = []
-    keep = outcomes.append
-    converters = _CONVERTERS
     for kind, value in jobs:
         try:
-            keep(converters[kind](value))
+            outcomes.append(_CONVERTERS[kind](value))
         except Unconverted as error:
-            _log.debug(
-                "%s in a %s: %s stays as it came",
-                type(error.__cause__ or error).__name__,
-                kind,
-                error.block_type,
-            )
-            keep(error.with_traceback(None))  # its frames would keep the payloads alive
+            _say_unconverted(kind, error)
+            outcomes.append(error.with_traceback(None))  # its frames keep the payloads alive
     return outcomes
 
 
-def convert_batch_json(jobs: Iterable[tuple[str, object]]) -> list[object]:
-    """Convert as `convert_batch` does, messages and systems alone: each item comes as JSON."""
-    return [
-        outcome if isinstance(outcome, Unconverted) else [_serialised(item) for item in outcome]
-        for outcome in cast("list[Unconverted | list[Item]]", convert_batch(jobs))
-    ]
+def convert_batch_json(jobs: Iterable[tuple[str, object]]) -> list[bytes | str]:
+    """Convert messages and systems as `convert_batch` does, each into a JSON array of items.
+
+    What does not convert gives the type of the block at fault. The core, which calls this,
+    has short stand-ins in the place of long texts; it puts the texts back, and then the hash
+    into the ids that lack it (rust/core/src/convert.rs).
+    """
+    outcomes: list[bytes | str] = []
+    for kind, value in jobs:
+        try:
+            outcomes.append(orjson.dumps(_UNNAMED[kind](value)))
+        except Unconverted as error:
+            _say_unconverted(kind, error)
+            outcomes.append(error.block_type)
+    return outcomes
+
+
+def _say_unconverted(kind: str, error: Unconverted) -> None:
+    name = type(error.__cause__ or error).__name__
+    _log.debug("%s in a %s: %s stays as it came", name, kind, error.block_type)
 
 
 def turn_content(request: Mapping[str, Any] | None, response: Mapping[str, Any]) -> TurnContent:
@@ -154,13 +171,19 @@ def turn_content(request: Mapping[str, Any] | None, response: Mapping[str, Any])
 
 
 def _convert_blocks(role: str, blocks: list[Any]) -> list[Item]:
-    """Map one message's blocks: each run of text and images between others is one item."""
+    """Map one message's blocks: each run of text and images between others is one item.
+
+    The ids of message and reasoning items lack the hash that `_named` puts in.
+    """
     said = role == "assistant"
     items: list[Item] = []
-    unnamed: list[tuple[Item, str, int]] = []
     run: list[Item] | None = None
     for position, block in enumerate(blocks):
         kind = block.get("type") if isinstance(block, dict) else None
+        if kind == "tool_result":
+            run = None
+            items.append(_function_call_output(block))
+            continue
         if kind == "text":
             text = block.get("text")
             if not isinstance(text, str):
@@ -173,29 +196,40 @@ def _convert_blocks(role: str, blocks: list[Any]) -> list[Item]:
             part = _image_part(block)
         else:
             run = None
-            if kind == "tool_use":
-                item = _function_call(block)
-            elif kind == "tool_result":
-                item = _function_call_output(block)
-            else:
-                item = _reasoning(block, kind)
-                unnamed.append((item, "rs", position))
-            items.append(item)
+            items.append(
+                _function_call(block) if kind == "tool_use" else _reasoning(block, kind, position)
+            )
             continue
-        if run is None:
-            run = []
-            item = {"type": "message", "role": role, "content": run}
-            if said:
-                item = {"type": "message", "id": "", **item, "status": "completed"}
-                unnamed.append((item, "msg", position))
-            items.append(item)
-        run.append(part)
-    if unnamed:
-        # Hashed as converted, so that a cache mark that moves on changes no id, and an
-        # answer has the ids that it will have in the next call's history.
-        digest = blake2b(_serialised(items), digest_size=_ID_BYTES).hexdigest()
-        for item, prefix, position in unnamed:
-            item["id"] = f"{prefix}_{digest}_{position}"
+        if run is not None:
+            run.append(part)
+            continue
+        run = [part]
+        items.append(
+            {
+                "type": "message",
+                "id": f"msg_{position}",
+                "role": role,
+                "content": run,
+                "status": "completed",
+            }
+            if said
+            else {"type": "message", "role": role, "content": run}
+        )
+    return items
+
+
+def _named(items: list[Item]) -> list[Item]:
+    """Put the hash of all items into the ids that are ours.
+
+    Hashed as converted, so that a cache mark that moves on changes no id, and an answer has
+    the ids that it will have in the next call's history.
+    """
+    ours = [item for item in items if "id" in item and item["type"] != "function_call"]
+    if ours:
+        digest = _core.digest(_serialised(items))
+        for item in ours:
+            kind, position = item["id"].split("_")
+            item["id"] = f"{kind}_{digest}_{position}"
     return items
 
 
@@ -286,7 +320,7 @@ def _output_parts(content: list[Any]) -> str | list[Item]:
     ]
 
 
-def _reasoning(block: Any, kind: object) -> Item:
+def _reasoning(block: Any, kind: object, position: int) -> Item:
     """Map a thinking block; any block that reaches this and is none is unknown."""
     encrypted: object
     if kind == "thinking":
@@ -303,7 +337,12 @@ def _reasoning(block: Any, kind: object) -> Item:
         summary = []
     else:
         raise Unconverted(_type_of(block))
-    return {"type": "reasoning", "id": "", "summary": summary, "encrypted_content": encrypted}
+    return {
+        "type": "reasoning",
+        "id": f"rs_{position}",
+        "summary": summary,
+        "encrypted_content": encrypted,
+    }
 
 
 def _type_of(block: object) -> str:
@@ -311,8 +350,8 @@ def _type_of(block: object) -> str:
     return kind if isinstance(kind, str) and kind else "unknown"
 
 
-def _serialised(value: Item | list[Item]) -> bytes:
+def _serialised(items: list[Item]) -> bytes:
     try:
-        return orjson.dumps(value)
+        return orjson.dumps(items)
     except TypeError:  # half surrogates: no capture holds one, a caller's own message may
-        return _dumps_ascii(value).encode()
+        return _dumps_ascii(items).encode()

@@ -4,6 +4,7 @@
 pub mod call;
 pub mod capture;
 pub mod content;
+pub mod convert;
 pub mod error;
 pub mod exchange;
 pub mod fold;

@@ -47,6 +47,28 @@ pub enum Outcome {
     Unconverted(String),
 }
 
+impl Outcome {
+    /// The outcome that has these items; `said`: they are a response's.
+    #[must_use]
+    pub fn of(items: Vec<(SharedId, Item)>, said: bool) -> Self {
+        let ids = |wanted: &dyn Fn(Item) -> bool| -> Vec<SharedId> {
+            let chosen = items.iter().filter(|(_, item)| wanted(*item));
+            chosen.map(|(id, _)| *id).collect()
+        };
+        let all = ids(&|_| true);
+        if !said {
+            return Self::Items(all);
+        }
+        let reasoning = ids(&|item| item == Item::Reasoning);
+        Self::Decided {
+            items: all,
+            answer: ids(&|item| item != Item::Reasoning),
+            reasoning: (!reasoning.is_empty()).then_some(reasoning),
+            tool_calls: ids(&|item| item == Item::FunctionCall).len(),
+        }
+    }
+}
+
 /// Who owns a turn.
 #[derive(Clone, Debug)]
 pub struct Owner<'a> {

@@ -17,6 +17,7 @@ mod write;
 
 pub use block::has_long_integer;
 pub use decode::{Decoder, next_delimiter};
+pub(crate) use raw::end_of_value;
 pub use raw::{Elements, Kind, Members, Raw, decode_string, parse_f64, parse_f64_prefix};
 pub use scan::{Scanner, skip_blanks};
 pub(crate) use structure::Structure;

@@ -240,7 +240,7 @@ impl<'a> Iterator for Elements<'a> {
 }
 
 /// The end of the value that starts at `pos` of text that a strict scan has passed.
-fn end_of_value(text: &[u8], pos: usize) -> usize {
+pub(crate) fn end_of_value(text: &[u8], pos: usize) -> usize {
     match text.get(pos) {
         Some(b'"') => end_of_string(text, pos),
         Some(b'{' | b'[') => {

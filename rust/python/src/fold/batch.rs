@@ -17,13 +17,11 @@ use rollfold_core::sink::Short;
 use rollfold_core::store::InflightProbe;
 use rollfold_core::value::Value;
 
-use super::convert::convert;
-use super::objects::Objects;
+use super::convert::convert_json;
 use super::report::Report;
 use super::request::{Buffer, Files, Request, wait_limit};
 use super::text::Body;
 use crate::fresh_bytes::fresh_bytes;
-use crate::json::Builder;
 use crate::log::{LogFrames, shape_named};
 
 /// Bytes of records that one call makes at a time and thread: the caller has the first ones
@@ -262,14 +260,7 @@ impl Work<'_> {
             .spend(|limit| request.read(&mut InflightProbe::new(), &mut buffer.0, limit));
         let mut fold = request.scan(&files, &buffer.0, parsed.sections());
         let mut report = request.report(&files, &buffer.0, &fold);
-        let outcomes = if fold.jobs().is_empty() {
-            Vec::new()
-        } else {
-            Python::attach(|py| {
-                let mut objects = Objects::new(py, Builder::new(py));
-                convert(&mut fold, &mut objects, self.converter.bind(py))
-            })?
-        };
+        let outcomes = convert_json(&mut fold, self.converter)?;
         let (folded, shared) = fold.finish(&outcomes);
         let keep_files = folded.keep_files;
         let record = parsed.record(body.identity(), Some(folded));

@@ -1,6 +1,5 @@
 //! The converters' turn: all of a rollout's distinct messages in a few calls into Python.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pyo3::intern;
@@ -8,6 +7,7 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyList};
+use rollfold_core::convert::{Answer, Asked};
 use rollfold_core::fold::Fold;
 use rollfold_core::intern::{Blob, Interner};
 use rollfold_core::item::Item;
@@ -15,6 +15,7 @@ use rollfold_core::json::Raw;
 use rollfold_core::turns::{Job, Outcome};
 
 use super::objects::Objects;
+use crate::json::Builder;
 
 /// How many jobs go in one call: between calls others may get the interpreter.
 const CHUNK: usize = 12;
@@ -24,8 +25,7 @@ const TURN: Duration = Duration::from_millis(1);
 /// lets go of it has it back before.
 const FREE: Duration = Duration::from_micros(20);
 
-/// Converts the fold's jobs; what comes, objects or JSON as `bytes`, is added to its
-/// distinct values.
+/// Converts the fold's jobs to objects, which are added to its distinct values.
 pub fn convert<'py, 'a>(
     fold: &mut Fold<'a>,
     objects: &mut Objects<'py, 'a>,
@@ -34,12 +34,9 @@ pub fn convert<'py, 'a>(
     let py = converter.py();
     let jobs = fold.jobs().to_vec();
     let mut outcomes = Vec::with_capacity(jobs.len());
-    let mut turn = Instant::now();
+    let mut turn = Turn::new(py);
     for chunk in jobs.chunks(CHUNK) {
-        if turn.elapsed() >= TURN {
-            give_way(py)?;
-            turn = Instant::now();
-        }
+        turn.go_on()?;
         let jobs = PyList::empty(py);
         for job in chunk {
             let (kind, value) = match job {
@@ -62,22 +59,64 @@ pub fn convert<'py, 'a>(
     Ok(outcomes)
 }
 
-/// Leaves the interpreter to the process' other threads, where there are any.
-fn give_way(py: Python<'_>) -> PyResult<()> {
-    static COUNT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    let count = COUNT.import(py, "threading", "active_count")?;
-    if count.call0()?.extract::<usize>()? > 1 {
-        py.detach(|| std::thread::sleep(FREE));
+/// Converts the fold's jobs to JSON, which is added to its distinct values. Takes the
+/// interpreter for the converters alone, once for all jobs of the same shape.
+pub fn convert_json(fold: &mut Fold<'_>, converter: &Py<PyAny>) -> PyResult<Vec<Outcome>> {
+    let asked = Asked::new(fold.jobs(), &fold.shared);
+    if asked.shapes.is_empty() {
+        return Ok(Vec::new());
     }
-    Ok(())
+    let answers = Python::attach(|py| {
+        let mut builder = Builder::new(py);
+        let mut turn = Turn::new(py);
+        let mut answers = Vec::with_capacity(asked.shapes.len());
+        for chunk in asked.shapes.chunks(CHUNK) {
+            turn.go_on()?;
+            let shapes = chunk.iter().map(|shape| builder.build(Raw::new(shape)));
+            let jobs = PyList::new(py, shapes.collect::<PyResult<Vec<_>>>()?)?;
+            for made in converter.bind(py).call1((jobs,))?.cast::<PyList>()? {
+                answers.push(answer(&made)?);
+            }
+        }
+        Ok::<_, PyErr>(answers)
+    })?;
+    Ok(asked.outcomes(&answers, &mut fold.shared))
 }
 
-/// What an item of a response is to its turn, by its type.
-fn item_of(kind: Option<&str>) -> Item {
-    match kind {
-        Some("reasoning") => Item::Reasoning,
-        Some("function_call") => Item::FunctionCall,
-        _ => Item::Other,
+fn answer(made: &Bound<'_, PyAny>) -> PyResult<Answer> {
+    Ok(match made.cast::<PyBytes>() {
+        Ok(items) => Ok(items.as_bytes().to_vec()),
+        Err(_) => Err(made.extract()?),
+    })
+}
+
+/// The converters' turn with the interpreter, which they leave to others every now and then.
+struct Turn<'py> {
+    py: Python<'py>,
+    since: Instant,
+}
+
+impl<'py> Turn<'py> {
+    fn new(py: Python<'py>) -> Self {
+        Self {
+            py,
+            since: Instant::now(),
+        }
+    }
+
+    /// Before each call: leaves the interpreter to the process' other threads, where there
+    /// are any and it is time.
+    fn go_on(&mut self) -> PyResult<()> {
+        static COUNT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        if self.since.elapsed() < TURN {
+            return Ok(());
+        }
+        let count = COUNT.import(self.py, "threading", "active_count")?;
+        if count.call0()?.extract::<usize>()? > 1 {
+            self.py.detach(|| std::thread::sleep(FREE));
+        }
+        self.since = Instant::now();
+        Ok(())
     }
 }
 
@@ -93,45 +132,31 @@ fn read<'py, 'a>(
         ));
     };
     let mut items = Vec::with_capacity(list.len());
-    let (mut answer, mut reasoning, mut tool_calls) = (Vec::new(), Vec::new(), 0);
     for item in list {
         let mut kind = Item::Other;
-        let blob = if let Ok(text) = item.cast::<PyBytes>() {
-            let text: Arc<[u8]> = text.as_bytes().into();
-            if said {
-                let named = Raw::new(&text).get("type").and_then(Raw::as_str);
-                kind = item_of(named.as_deref());
-            }
-            Blob::Text(text)
-        } else {
-            if said && let Ok(dict) = item.cast::<PyDict>() {
-                let named = dict.get_item(intern!(dict.py(), "type"))?;
-                kind = item_of(
-                    named
-                        .and_then(|named| named.extract::<PyBackedStr>().ok())
-                        .as_deref(),
-                );
-            }
-            objects.foreign.push(item);
-            Blob::Foreign(objects.foreign.len() - 1)
-        };
-        let id = shared.add(blob);
-        items.push(id);
-        if kind == Item::Reasoning {
-            reasoning.push(id);
-        } else if said {
-            answer.push(id);
-            tool_calls += usize::from(kind == Item::FunctionCall);
+        if said && let Ok(dict) = item.cast::<PyDict>() {
+            let named = dict.get_item(intern!(dict.py(), "type"))?;
+            let named = named.and_then(|named| named.extract::<PyBackedStr>().ok());
+            kind = match named.as_deref() {
+                Some("reasoning") => Item::Reasoning,
+                Some("function_call") => Item::FunctionCall,
+                _ => Item::Other,
+            };
         }
+        objects.foreign.push(item);
+        let blob = Blob::Foreign(objects.foreign.len() - 1);
+        items.push((shared.add(blob), kind));
     }
-    Ok(if said {
-        Outcome::Decided {
-            items,
-            answer,
-            reasoning: (!reasoning.is_empty()).then_some(reasoning),
-            tool_calls,
-        }
-    } else {
-        Outcome::Items(items)
-    })
+    Ok(Outcome::of(items, said))
+}
+
+/// The hash in the ids of a message's items (see `rollfold.dialects.anthropic`).
+#[pyfunction]
+fn digest(items: &[u8]) -> String {
+    rollfold_core::convert::digest(items)
+}
+
+/// Adds this file's function.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(digest, module)?)
 }

@@ -198,5 +198,6 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     report::register(module)?;
     text::register(module)?;
     batch::register(module)?;
+    convert::register(module)?;
     content::register(module)
 }
