@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import rollfold
+from rollfold import enrich
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -33,6 +36,31 @@ def as_json(rollout: Rollout, form: str) -> Callable[[bytes], bytes]:
     return lambda body: rollfold.enrich_run_result_json(
         rollout.row, body, form=form, **options(rollout)
     )
+
+
+@contextmanager
+def converters_timed() -> Iterator[list[float]]:
+    """Give a list that gets the seconds of each call into the Messages converters meanwhile."""
+    spent: list[float] = []
+
+    def timed(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def run(jobs: Any) -> Any:
+            start = time.perf_counter()
+            outcomes = convert(jobs)
+            spent.append(time.perf_counter() - start)
+            return outcomes
+
+        return run
+
+    names = ("convert_batch", "convert_batch_json")
+    kept = {name: getattr(enrich, name) for name in names}
+    try:
+        for name, convert in kept.items():
+            setattr(enrich, name, timed(convert))
+        yield spent
+    finally:
+        for name, convert in kept.items():
+            setattr(enrich, name, convert)
 
 
 def batch(

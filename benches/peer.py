@@ -27,7 +27,7 @@ from figures import Sample, lower_bounds, machine, measure, milliseconds, refuse
 from shapes import SHAPES, Rollout, generate
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 FLOOR_AND_AIM = {
     "dict": {"small": (8, 12), "chat": (12, 18), "tokens": (2.5, 4), "agentic": (12, 25), "swe": (30, 50)},
@@ -45,6 +45,9 @@ ROUNDS = 3
 both have the same share of its good and bad times."""
 
 REPEATS = {"small": 200, "chat": 60, "tokens": 40, "agentic": 25, "streamed": 25, "swe": 5}
+CONVERTED = 15
+"""Repeats in which the converters' time is taken, after those that give our figure."""
+
 NEEDED = ("enrich_run_result", "enrich_run_result_json")
 
 
@@ -92,12 +95,35 @@ def loads_and_dumps(rollout: Rollout) -> Sample:
     return measure(lambda _: [len(orjson.dumps(orjson.loads(line))) for line in lines])
 
 
+def share(part: Sample, whole: Sample) -> str:
+    """Return a part's median and what it is of the whole's."""
+    if not part.seconds:
+        return ""
+    return f"{milliseconds(part.median)} ({part.median / whole.median:.0%})"
+
+
+def converters(action: Callable[[Any], object], prepare: Callable[[], Any]) -> Sample:
+    """Time what the converters of the Messages dialect take of an action; nothing where unused."""
+    seconds = []
+    with ours.converters_timed() as spent:
+        for _ in range(CONVERTED):
+            action(prepare())
+            seconds.append(sum(spent))
+            spent.clear()
+    return Sample(tuple(seconds) if any(seconds) else ())
+
+
 def compare(rollout: Rollout, python: Path | None) -> tuple[list[list[str]], list[str]]:
     """Return the comparison's rows of one shape, and its row of lower bounds."""
     body = rollout.result_json()
     floor = loads_and_dumps(rollout)
     peers = []
     forms = {"dict": Sample(()), "bytes": Sample(()), "packed": Sample(())}
+    actions: dict[str, tuple[Callable[[Any], object], Callable[[], Any]]] = {
+        "dict": (ours.as_dict(rollout), rollout.fresh_result),
+        "bytes": (ours.as_json(rollout, "full"), lambda: body),
+        "packed": (ours.as_json(rollout, "packed"), lambda: body),
+    }
     for _ in range(ROUNDS):
         if python is not None:
             peers.append(run_peer(python, rollout, max(REPEATS[rollout.shape] // ROUNDS, 2)))
@@ -107,13 +133,13 @@ def compare(rollout: Rollout, python: Path | None) -> tuple[list[list[str]], lis
             peers.append(Peer(None, estimate, None))
         else:
             return [], []
-        forms["dict"] += measure(ours.as_dict(rollout), prepare=rollout.fresh_result)
-        forms["bytes"] += measure(ours.as_json(rollout, "full"), prepare=lambda: body)
-        forms["packed"] += measure(ours.as_json(rollout, "packed"), prepare=lambda: body)
+        for form, (action, prepare) in actions.items():
+            forms[form] += measure(action, prepare=prepare)
     peer = merged(peers)
     rows = []
     for form, sample in forms.items():
         theirs = peer.as_dict if form == "dict" else peer.as_bytes
+        converted = converters(*actions[form])
         wanted = FLOOR_AND_AIM[form].get(rollout.shape)
         rows.append(
             [
@@ -121,6 +147,7 @@ def compare(rollout: Rollout, python: Path | None) -> tuple[list[list[str]], lis
                 form,
                 str(theirs) if theirs else "not run",
                 str(sample),
+                share(converted, sample),
                 f"{theirs.median / sample.median:.1f}x" if theirs else "",
                 f"{wanted[0]}x, {wanted[1]}x" if wanted else "",
             ]
@@ -166,8 +193,12 @@ def main() -> None:
             compared, columns = compare(rollout, python)
             rows += compared
             bounds += [columns] if columns else []
-    print("Per rollout, ms: median (lowest-highest); one thread.\n")
-    print(table(["shape", "form", "nemo-gym 0.7.0", "rollfold", "ratio", "floor, aim"], rows))
+    print(
+        "Per rollout, ms: median (lowest-highest); one thread. Converters: what the\n"
+        "Python functions of the Messages dialect took of our time, and its share.\n"
+    )
+    head = ["shape", "form", "nemo-gym 0.7.0", "rollfold", "converters", "ratio", "floor, aim"]
+    print(table(head, rows))
     print(
         "\nLower bounds, ms: reading the capture, checking its UTF-8, copying the full record out\n"
         "into memory used before and into fresh pages, orjson.loads and dumps of the capture's\n"
