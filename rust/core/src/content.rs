@@ -7,8 +7,8 @@ use std::sync::Arc;
 use crate::intern::{Blob, Interner, SharedId};
 use crate::item::{Item, item_kind};
 use crate::json::{self, Kind, Raw, Tape};
-use crate::names::Name;
-use crate::value::{Key, Members, Value, unique_members};
+use crate::names::{Name, repeat};
+use crate::value::{FEW, Key, Members, Value, unique_members};
 
 /// Members of a response shorter than this are not worth sharing.
 const SHORT: usize = 48;
@@ -355,7 +355,7 @@ impl<'t, 'a> Response<'t, 'a> {
             };
             members.push((key_of(tape, node), value));
         }
-        unique_members(&mut members);
+        settle(tape, self.root, &mut members);
         members
     }
 }
@@ -379,6 +379,17 @@ impl Ids {
                 id
             }
         }
+    }
+}
+
+/// Leaves of duplicate keys the last, where a node has any.
+fn settle<'a>(tape: &Tape<'a, Name>, node: usize, members: &mut Members<'a>) {
+    let keys = tape.children(node).map(|child| {
+        let child = tape.node(child);
+        (child.name, child.key.unwrap_or(Raw::NULL))
+    });
+    if members.len() > FEW || repeat(keys) {
+        unique_members(members);
     }
 }
 
@@ -436,7 +447,7 @@ fn choices_value<'a>(
             };
             members.push((key_of(tape, child), value));
         }
-        unique_members(&mut members);
+        settle(tape, node, &mut members);
         Value::Object(members)
     };
     let choices = tape.children(list).map(&mut choice).collect();
@@ -456,11 +467,11 @@ fn arguments(raw: Raw<'_>) -> Value<'_> {
     match raw.kind() {
         Kind::Object => Value::Raw(raw),
         Kind::String => match raw.as_str() {
-            Some(Cow::Borrowed(text)) => match json::parse(text.as_bytes()) {
+            Some(Cow::Borrowed(text)) => match json::parse_str(text) {
                 Ok(value) => Value::Raw(value),
                 Err(_) => Value::object([("_raw", Value::Raw(raw))]),
             },
-            Some(Cow::Owned(text)) => match json::parse(text.as_bytes()) {
+            Some(Cow::Owned(text)) => match json::parse_str(&text) {
                 Ok(value) => Value::Text(value.bytes().into()),
                 Err(_) => Value::object([("_raw", Value::Raw(raw))]),
             },

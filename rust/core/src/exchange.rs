@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use crate::call::ModelRef;
 use crate::history::{Histories, Scanned, Utf8Mark};
 use crate::intern::Interner;
-use crate::json::{Fault, FaultKind, FieldName, Kind, Raw, Scanner, Tape};
+use crate::json::{Fault, FaultKind, Kind, Raw, Scanner, Tape};
 use crate::names::Name;
 
 /// How deep a response is looked into: to the fields of a chat tool call's function.
@@ -80,7 +80,7 @@ impl<'a> Exchange<'a> {
         let mut utf8 = Utf8Mark(start);
         state.tape.clear();
         scanner.object(|scanner, key| {
-            match Name::of(key) {
+            match scanner.name(key) {
                 Name::Request if scanner.peek() == Some(b'{') => {
                     let request = state
                         .histories

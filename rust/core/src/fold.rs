@@ -13,10 +13,10 @@ use crate::call::CallRecord;
 use crate::capture::{self, Capture, Circumstances};
 use crate::exchange::ScanState;
 use crate::intern::Interner;
-use crate::json::Raw;
+use crate::json::{Raw, Tape};
 use crate::observe::{
-    Bundle, CallIndex, INVOCATION, Joined, Malformed, NonFinite, Record, attach_compactions, join,
-    parse_gaps, parse_verifiers, resolve_verifiers,
+    Bundle, CallIndex, INVOCATION, Joined, Malformed, NonFinite, Part, Record, attach_compactions,
+    join, parse_gaps, parse_verifiers, resolve_verifiers,
 };
 use crate::perf::perf;
 use crate::resume::{Held, without_bodies, without_ours};
@@ -204,6 +204,8 @@ impl<'a> Fold<'a> {
         }
         if task.mode == Mode::Record {
             let held = sections.capture.and_then(|held| held.get("gaps"));
+            let mut tape = Tape::default();
+            let held = held.and_then(|held| Part::scan(&mut tape, held));
             gaps = parse_gaps(held, sections.non_finite)
                 .map(|(gaps, _)| gaps)
                 .unwrap_or_default();

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use crate::intern::{Interner, SharedId};
 use crate::item::Noting;
 use crate::json::{Fault, Raw, Scanner, check_utf8};
+use crate::names::Name;
 use crate::value::{Key, Members, Value, unique_members};
 
 /// How many conversations of a rollout are remembered: the agent, some subagents, a judge.
@@ -93,7 +94,9 @@ impl<'a> Histories<'a> {
         let mut seen = Request::with_capacity(8);
         let mut extends = None;
         scanner.object(|scanner, key| {
-            let value = if is_list_key(key) && scanner.peek() == Some(b'[') {
+            let name = scanner.name(key);
+            let is_list = matches!(name, Name::Messages | Name::Input);
+            let value = if is_list && scanner.peek() == Some(b'[') {
                 let (member, history) = self.list(key, scanner, shared, utf8)?;
                 extends = history.or(extends);
                 let value = list_value(&member);
@@ -263,8 +266,9 @@ fn element<'a>(scanner: &mut Scanner<'a>, shared: &mut Interner<'a>) -> Result<S
     let start = scanner.pos();
     let mut note = Noting::default();
     scanner.object(|scanner, key| {
+        let name = scanner.name(key);
         let value = scanner.value()?;
-        note.member(key, value);
+        note.member(name, value);
         Ok(())
     })?;
     let id = shared.intern(Raw::new(scanner.slice(start, scanner.pos())));
@@ -292,10 +296,6 @@ impl Known<'_, '_> {
         let start = self.start(element);
         same_elements(text, &self.text[start..], spans, start)
     }
-}
-
-fn is_list_key(key: Raw<'_>) -> bool {
-    key.is_str("messages") || key.is_str("input")
 }
 
 fn list_value<'a>(member: &Member<'a>) -> Value<'a> {

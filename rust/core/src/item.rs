@@ -41,7 +41,7 @@ impl<'a> Note<'a> {
     pub fn of(raw: Raw<'a>) -> Self {
         let mut noting = Noting::default();
         for (key, value) in raw.members() {
-            noting.member(key, value);
+            noting.member(Name::of_key(key), value);
         }
         noting.finish()
     }
@@ -58,8 +58,8 @@ pub struct Noting<'a> {
 impl<'a> Noting<'a> {
     /// Takes the next member; of duplicate keys the last wins.
     #[inline]
-    pub fn member(&mut self, key: Raw<'a>, value: Raw<'a>) {
-        match Name::of(key) {
+    pub fn member(&mut self, name: Name, value: Raw<'a>) {
+        match name {
             Name::Type => self.kind = Some(value),
             Name::Role => self.role = Some(value),
             Name::Content => self.content = Some(value),

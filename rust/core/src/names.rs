@@ -71,17 +71,8 @@ names! {
 }
 
 impl FieldName for Name {
-    #[inline]
-    fn of(key: Raw<'_>) -> Self {
-        let [b'"', text @ .., b'"'] = key.bytes() else {
-            return Self::Other;
-        };
-        match Self::of_text(text) {
-            Self::Other if memchr::memchr(b'\\', text).is_some() => key
-                .as_str()
-                .map_or(Self::Other, |text| Self::of_text(text.as_bytes())),
-            name => name,
-        }
+    fn of(text: &[u8]) -> Self {
+        Self::of_text(text)
     }
 
     /// Members of a response that nothing below is wanted of: they may be large.
@@ -94,13 +85,53 @@ impl FieldName for Name {
     }
 }
 
+/// Whether two of an object's keys are the same.
+pub fn repeat<'a>(keys: impl Iterator<Item = (Name, Raw<'a>)> + Clone) -> bool {
+    let mut met = 0_u128;
+    keys.clone().enumerate().any(|(at, (name, key))| {
+        if name == Name::Other {
+            let mut before = keys.clone().take(at);
+            before.any(|(name, other)| name == Name::Other && key.is_same_string(other))
+        } else {
+            let before = met;
+            met |= 1 << name as u32;
+            met == before
+        }
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::json::Scanner;
+
+    #[test]
+    fn repeated_keys_are_found_however_they_are_escaped() {
+        let repeats = |keys: &[&'static str]| {
+            let keys = keys.iter().map(|key| {
+                let text = key.trim_matches('"').as_bytes();
+                (Name::of(text), Raw::new(key.as_bytes()))
+            });
+            repeat(keys)
+        };
+        assert!(!repeats(&["\"id\"", "\"x\"", "\"type\"", "\"y\""]));
+        assert!(repeats(&["\"id\"", "\"x\"", "\"id\""]));
+        assert!(repeats(&["\"id\"", "\"x\"", "\"\\u0078\""]));
+    }
 
     #[test]
     fn a_name_is_known_however_it_is_escaped() {
-        let name = |key: &[u8]| Name::of(Raw::new(key));
+        let name = |key: &[u8]| {
+            let text = [b"{", key, b":0}"].concat();
+            let mut found: Vec<Name> = Vec::new();
+            let mut scanner = Scanner::new(&text);
+            let scanned = scanner.object(|scanner, key| {
+                found.push(scanner.name(key));
+                scanner.value().map(|_| ())
+            });
+            scanned.unwrap();
+            found[0]
+        };
         assert_eq!(name(b"\"usage\""), Name::Usage);
         assert_eq!(name(b"\"us\\u0061ge\""), Name::Usage);
         assert_eq!(name(b"\"us\\u0061ga\""), Name::Other);

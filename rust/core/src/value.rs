@@ -38,7 +38,7 @@ impl Key<'_> {
 pub type Members<'a> = Vec<(Key<'a>, Value<'a>)>;
 
 /// Objects with more members than this are looked up by hash.
-const FEW: usize = 24;
+pub(crate) const FEW: usize = 24;
 
 /// Leaves each key once, at its first place: of duplicates the last value wins, however
 /// the keys are escaped.

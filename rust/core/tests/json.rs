@@ -129,8 +129,8 @@ fn raw_values_are_read_without_building_them() {
 struct Letter(u8);
 
 impl FieldName for Letter {
-    fn of(key: Raw<'_>) -> Self {
-        Self(key.bytes()[1])
+    fn of(text: &[u8]) -> Self {
+        Self(text[0])
     }
 
     fn is_closed(self) -> bool {

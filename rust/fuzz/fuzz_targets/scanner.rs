@@ -130,9 +130,9 @@ struct Key {
 }
 
 impl FieldName for Key {
-    fn of(key: Raw<'_>) -> Self {
+    fn of(text: &[u8]) -> Self {
         Self {
-            closed: key.is_str("closed"),
+            closed: text == b"closed",
         }
     }
 

@@ -80,6 +80,20 @@ impl Decoder {
         self.decode(text, start, end, pos)
     }
 
+    /// The content of one string of checked text, of which it is all.
+    pub fn whole(quoted: &[u8]) -> Vec<u8> {
+        let mut decoder = Self {
+            memory: vec![0; quoted.len() + 12 + LANE],
+        };
+        let backslash = next_delimiter(quoted, 1);
+        if quoted.get(backslash) != Some(&b'\\') {
+            return quoted.get(1..backslash).unwrap_or_default().to_vec();
+        }
+        let len = decoder.decode(quoted, 1, backslash, &mut 0).len();
+        decoder.memory.truncate(len);
+        decoder.memory
+    }
+
     /// Goes on at the first backslash.
     fn decode(&mut self, text: &[u8], start: usize, backslash: usize, pos: &mut usize) -> &[u8] {
         let mut len = backslash - start;

@@ -106,6 +106,18 @@ pub fn parse(text: &[u8]) -> Result<Raw<'_>, Fault> {
 /// The first rule that `text` breaks, with its byte offset.
 pub fn parse_to_depth(text: &[u8], max_depth: usize) -> Result<Raw<'_>, Fault> {
     check_utf8(text, 0)?;
+    parse_checked(text, max_depth)
+}
+
+/// [`parse`] of text that is known to be UTF-8.
+///
+/// # Errors
+/// The first other rule that `text` breaks, with its byte offset.
+pub fn parse_str(text: &str) -> Result<Raw<'_>, Fault> {
+    parse_checked(text.as_bytes(), MAX_DEPTH)
+}
+
+fn parse_checked(text: &[u8], max_depth: usize) -> Result<Raw<'_>, Fault> {
     let mut scanner = Scanner::with_max_depth(text, max_depth);
     scanner.blanks();
     let value = scanner.value()?;

@@ -293,12 +293,10 @@ pub fn decode_string(quoted: &[u8]) -> Cow<'_, str> {
             Err(_) => String::from_utf8_lossy(inner),
         };
     }
-    let mut decoder = Decoder::default();
-    let decoded = decoder.read(quoted, &mut 0);
-    Cow::Owned(match simdutf8::basic::from_utf8(decoded) {
-        Ok(text) => text.to_owned(),
-        Err(_) => String::from_utf8_lossy(decoded).into_owned(),
-    })
+    let decoded = String::from_utf8(Decoder::whole(quoted));
+    Cow::Owned(
+        decoded.unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()),
+    )
 }
 
 /// Decodes the escape that `rest` starts with; says how many bytes it had and how many of

@@ -2,6 +2,7 @@
 
 use super::block::number_run;
 use super::raw::Raw;
+use super::tape::FieldName;
 use super::{Fault, FaultKind, MAX_DEPTH, MAX_RECORD_DEPTH};
 
 pub(super) type Scan<T> = Result<T, Fault>;
@@ -20,6 +21,8 @@ pub struct Scanner<'a> {
     pub(super) marks: u64,
     max_depth: usize,
     one_line: bool,
+    /// Whether the last key, or string that crossed a block, had an escape.
+    pub(super) escaped: bool,
 }
 
 /// The bits that tell which open containers are objects: a packed record nests a
@@ -47,6 +50,7 @@ impl<'a> Scanner<'a> {
             marks: 0,
             max_depth: MAX_DEPTH,
             one_line: false,
+            escaped: false,
         }
     }
 
@@ -193,6 +197,15 @@ impl<'a> Scanner<'a> {
         }
     }
 
+    /// What the key is called that was just read: the first that a member asks.
+    #[inline]
+    pub fn name<N: FieldName>(&self, key: Raw<'a>) -> N {
+        match key.bytes() {
+            [b'"', text @ .., b'"'] if !self.escaped => N::of(text),
+            _ => N::of_key(key),
+        }
+    }
+
     /// Walks an array: `element` is called at the first byte of each element, with its
     /// index, and must consume it, and may consume more whole elements with the commas
     /// between them.
@@ -247,6 +260,7 @@ impl<'a> Scanner<'a> {
         if self.peek() != Some(b'"') {
             return Err(self.unexpected());
         }
+        self.escaped = false;
         self.string()?;
         let key = Raw::new(&self.text[start..self.pos]);
         self.blanks();

@@ -6,8 +6,13 @@ use super::{Fault, MAX_DEPTH};
 
 /// What keys a tape tells apart: a key is looked at once, while it is scanned.
 pub trait FieldName: Copy + Default + PartialEq {
+    /// The name that a key's text is.
+    fn of(text: &[u8]) -> Self;
+
     /// The name of a key, a string value, however it is escaped.
-    fn of(key: Raw<'_>) -> Self;
+    fn of_key(key: Raw<'_>) -> Self {
+        Self::of(key.as_str().unwrap_or_default().as_bytes())
+    }
 
     /// Whether nothing below a member of this name is wanted.
     fn is_closed(self) -> bool;
@@ -80,7 +85,7 @@ impl<'a, N: FieldName> Tape<'a, N> {
         match scanner.peek() {
             Some(b'{') if levels > 0 => {
                 scanner.object(|scanner, key| {
-                    let name = N::of(key);
+                    let name: N = scanner.name(key);
                     let levels = if name.is_closed() { 0 } else { levels - 1 };
                     self.record(scanner, Some(key), name, levels)
                 })?;
@@ -126,7 +131,7 @@ impl<'a, N: FieldName> Tape<'a, N> {
     }
 
     /// The indices of a node's children in order.
-    pub fn children(&self, index: usize) -> impl Iterator<Item = usize> + '_ {
+    pub fn children(&self, index: usize) -> impl Iterator<Item = usize> + Clone + '_ {
         let end = self.nodes[index].end;
         let mut next = index + 1;
         std::iter::from_fn(move || {

@@ -115,6 +115,20 @@ impl Scanner<'_> {
     /// Skips a string from its opening quote to after its closing one.
     #[inline]
     pub(super) fn string(&mut self) -> Scan<()> {
+        // Mostly it ends within the block that it starts in, and has no escapes.
+        let start = self.pos + 1;
+        if start & !(BLOCK - 1) == self.block {
+            let marks = self.marks >> (start % BLOCK);
+            let end = start + marks.trailing_zeros() as usize;
+            if marks != 0 && self.text.get(end) == Some(&b'"') {
+                self.pos = end + 1;
+                return Ok(());
+            }
+        }
+        self.long_string()
+    }
+
+    fn long_string(&mut self) -> Scan<()> {
         let text = self.text;
         let mut pos = self.pos + 1;
         loop {
@@ -138,9 +152,13 @@ impl Scanner<'_> {
                     self.pos = pos + 1;
                     return Ok(());
                 }
-                (b'\\', Some(b'n' | b'"' | b'\\' | b't' | b'r' | b'/' | b'b' | b'f')) => pos += 2,
+                (b'\\', Some(b'n' | b'"' | b'\\' | b't' | b'r' | b'/' | b'b' | b'f')) => {
+                    self.escaped = true;
+                    pos += 2;
+                }
                 (b'\\', _) => {
                     self.pos = pos;
+                    self.escaped = true;
                     self.escape()?;
                     pos = self.pos;
                 }

@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 
+use super::part::Part;
 use super::record::{Record, Schema};
 use crate::call::ModelRef;
 use crate::exchange::model_ref_name;
@@ -60,7 +61,7 @@ pub enum Field<'a> {
     /// A value as it came, or its default.
     Plain(Value<'a>),
     /// A reference.
-    Reference(Option<Reference<'a>>),
+    Reference(Option<Box<Reference<'a>>>),
     /// References.
     References(Vec<Reference<'a>>),
     /// An object of other fields.
@@ -90,12 +91,12 @@ pub struct Reference<'a> {
 
 impl<'a> Reference<'a> {
     fn parse(
-        raw: Raw<'a>,
+        part: Part<'_, 'a>,
         name: &'static str,
         non_finite: NonFinite<'_>,
     ) -> Result<Self, Malformed> {
         let wrong = Malformed(name);
-        if !raw.is_object() {
+        if !part.raw().is_object() {
             return Err(wrong);
         }
         let text = |value: Raw<'a>| match value.kind() {
@@ -106,7 +107,8 @@ impl<'a> Reference<'a> {
         };
         let mut reference = Self::default();
         let mut came_as = [None; 3];
-        for (key, value) in raw.members() {
+        for (key, value) in part.members() {
+            let value = value.raw();
             match NAMES.iter().position(|name| key.is_str(name)) {
                 Some(_) if non_finite.holds(value) => return Err(wrong),
                 Some(part) => came_as[part] = Some(value),
@@ -197,30 +199,32 @@ impl FieldType {
     pub fn parse<'a>(
         self,
         name: &'static str,
-        raw: Option<Raw<'a>>,
+        part: Option<Part<'_, 'a>>,
         non_finite: NonFinite<'_>,
     ) -> Result<Field<'a>, Malformed> {
         let wrong = Malformed(name);
-        if raw.is_some_and(|raw| non_finite.holds(raw)) && !matches!(self, Self::Any) {
+        let is_non_finite = part.is_some_and(|part| non_finite.holds(part.raw()));
+        if is_non_finite && !matches!(self, Self::Any) {
             return Err(wrong);
         }
-        let Some(raw) = raw.filter(|raw| !raw.is_null()) else {
+        let Some(part) = part.filter(|part| !part.raw().is_null()) else {
             return self.missing().ok_or(wrong);
         };
-        let number = raw.as_f64().filter(|number| number.is_finite());
+        let raw = part.raw();
+        let number = || raw.as_f64().filter(|number| number.is_finite());
         let fits = match self {
             Self::Text => raw.kind() == Kind::String,
             // An empty id is no id.
             Self::RequiredText => raw.kind() == Kind::String && !raw.is_str(""),
-            Self::Number | Self::RequiredNumber => number.is_some(),
+            Self::Number | Self::RequiredNumber => number().is_some(),
             Self::RequiredCount(least) => is_count(raw, least),
             Self::Flag => raw.as_bool().is_some(),
             Self::ModelRef => model_ref_name(raw).is_some(),
             Self::Nested(schema) => {
-                let record = Record::parse(schema, raw, non_finite)?;
+                let record = Record::parse(schema, part, non_finite)?;
                 return Ok(Field::Nested(Box::new(record)));
             }
-            Self::Amount => number.is_some_and(|number| number >= 0.0),
+            Self::Amount => number().is_some_and(|number| number >= 0.0),
             Self::Integer => raw.is_integer(),
             Self::Count => is_count(raw, 0),
             Self::Word(words) | Self::RequiredWord(words) | Self::Status(words) => {
@@ -229,16 +233,15 @@ impl FieldType {
             Self::Items => raw.kind() == Kind::Array,
             Self::Any => true,
             Self::Reference => {
-                return Reference::parse(raw, name, non_finite).map(|r| Field::Reference(Some(r)));
+                let reference = Reference::parse(part, name, non_finite)?;
+                return Ok(Field::Reference(Some(Box::new(reference))));
             }
             Self::References => {
-                if raw.kind() != Kind::Array {
-                    return Err(wrong);
+                let mut references = Vec::with_capacity(part.count());
+                for element in part.elements().ok_or(wrong)? {
+                    references.push(Reference::parse(element, name, non_finite)?);
                 }
-                let references = raw
-                    .elements()
-                    .map(|element| Reference::parse(element, name, non_finite));
-                return references.collect::<Result<_, _>>().map(Field::References);
+                return Ok(Field::References(references));
             }
         };
         if fits {

@@ -8,8 +8,8 @@ use hashbrown::{HashMap, HashTable};
 
 use super::field::{Malformed, NonFinite};
 use super::list;
+use super::part::Part;
 use super::record::{GAP, Record};
-use crate::json::Raw;
 use crate::value::{Gap, Members, Value};
 
 /// Gaps unique by code, invocation and detail, in the order in which they came.
@@ -84,13 +84,13 @@ impl<'a> GapExtras<'a> {
 /// # Errors
 /// One is no object or has a wrong type.
 pub fn parse_gaps<'a>(
-    raw: Option<Raw<'a>>,
+    part: Option<Part<'_, 'a>>,
     non_finite: NonFinite<'_>,
 ) -> Result<(Vec<Gap<'a>>, GapExtras<'a>), Malformed> {
     let mut gaps = UniqueGaps::default();
     let mut extras = GapExtras::default();
-    for raw in list(raw, "gaps", non_finite)? {
-        let record = Record::parse(&GAP, raw, non_finite)?;
+    for part in list(part, "gaps", non_finite)? {
+        let record = Record::parse(&GAP, part, non_finite)?;
         let gap = Gap {
             code: record.text("code").ok_or(Malformed("code"))?,
             invocation_id: record.text("invocation_id"),

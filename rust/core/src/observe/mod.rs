@@ -5,19 +5,21 @@ mod compaction;
 mod field;
 mod gaps;
 mod join;
+mod part;
 mod record;
 
 use std::borrow::Cow;
 
 use hashbrown::{HashMap, HashSet};
 
-use crate::json::{Kind, Raw};
+use crate::json::{Raw, Tape};
 use crate::value::{Gap, Key, Members, Value, unique_members};
 
 pub use compaction::attach_compactions;
 pub use field::{Field, FieldType, Malformed, NonFinite, Reference};
 pub use gaps::{GapExtras, UniqueGaps, parse_gaps};
 pub use join::{CallIndex, JOIN_GAPS, Joined, join, resolve_verifiers};
+pub use part::Part;
 pub use record::{
     COMPACTION, GAP, INVOCATION, Record, SANDBOX, Schema, TIMING_SOURCE, TOOL_CALL, TOOL_STATUS,
     VERIFIER,
@@ -53,28 +55,29 @@ impl<'a> Bundle<'a> {
     /// # Errors
     /// Any rule of section 6 that it breaks makes the whole bundle malformed.
     pub fn parse(raw: Raw<'a>, non_finite: NonFinite<'_>) -> Result<Self, Malformed> {
-        if !raw.is_object() {
-            return Err(Malformed("ng_agent_observations"));
-        }
+        let wrong = Malformed("ng_agent_observations");
+        let mut tape = Tape::default();
+        let whole = Part::scan(&mut tape, raw).filter(|part| part.raw().is_object());
+        let whole = whole.ok_or(wrong)?;
         let mut bundle = Self::default();
         let (mut source, mut records, mut gaps) = (None, None, None);
-        for (key, value) in raw.members() {
+        for (key, value) in whole.members() {
             if key.is_str("source") {
-                source = value.as_str();
+                source = value.raw().as_str();
             } else if key.is_str("records") {
                 records = Some(value);
             } else if key.is_str("gaps") {
                 gaps = Some(value);
             } else {
-                bundle.extra.push((Key::Raw(key), Value::Raw(value)));
+                bundle.extra.push((Key::Raw(key), Value::Raw(value.raw())));
             }
         }
         unique_members(&mut bundle.extra);
         bundle.source = source.ok_or(Malformed("source"))?;
-        for raw in list(records, "records", non_finite)? {
-            bundle.entries.push(match record::schema_of(raw)? {
-                Some(schema) => Entry::Known(Record::parse(schema, raw, non_finite)?),
-                None => Entry::Unknown(raw),
+        for part in list(records, "records", non_finite)? {
+            bundle.entries.push(match record::schema_of(part)? {
+                Some(schema) => Entry::Known(Record::parse(schema, part, non_finite)?),
+                None => Entry::Unknown(part.raw()),
             });
         }
         (bundle.gaps, bundle.gap_extras) = parse_gaps(gaps, non_finite)?;
@@ -120,19 +123,18 @@ impl<'a> Bundle<'a> {
     }
 }
 
-/// A list's elements, none where it is missing.
+/// The elements of a list of objects, none where it is missing.
 ///
 /// # Errors
-/// It is there and no list.
-pub fn list<'a>(
-    raw: Option<Raw<'a>>,
+/// It is there and no list, or holds a scalar.
+pub fn list<'t, 'a>(
+    part: Option<Part<'t, 'a>>,
     name: &'static str,
     non_finite: NonFinite<'_>,
-) -> Result<impl Iterator<Item = Raw<'a>> + use<'a>, Malformed> {
-    match raw.filter(|raw| !raw.is_null() || non_finite.holds(*raw)) {
-        Some(raw) if raw.kind() != Kind::Array => Err(Malformed(name)),
-        raw => Ok(raw.into_iter().flat_map(Raw::elements)),
-    }
+) -> Result<impl Iterator<Item = Part<'t, 'a>> + use<'t, 'a>, Malformed> {
+    let there = part.filter(|part| !part.raw().is_null() || non_finite.holds(part.raw()));
+    let elements = there.map(|part| part.elements().ok_or(Malformed(name)));
+    Ok(elements.transpose()?.into_iter().flatten())
 }
 
 /// Refuses a repeated invocation id and a cycle of parents.
@@ -167,9 +169,13 @@ pub fn check_tree<'r, 'a: 'r>(
 /// Reads `ng_verifier_invocations`; a malformed list counts as none.
 #[must_use]
 pub fn parse_verifiers<'a>(raw: Option<Raw<'a>>, non_finite: NonFinite<'_>) -> Vec<Record<'a>> {
-    let Ok(entries) = list(raw, "ng_verifier_invocations", non_finite) else {
+    let mut tape = Tape::default();
+    let Some(part) = raw.and_then(|raw| Part::scan(&mut tape, raw)) else {
         return Vec::new();
     };
-    let parsed = entries.map(|raw| Record::parse(&VERIFIER, raw, non_finite));
+    let Ok(entries) = list(Some(part), "ng_verifier_invocations", non_finite) else {
+        return Vec::new();
+    };
+    let parsed = entries.map(|part| Record::parse(&VERIFIER, part, non_finite));
     parsed.collect::<Result<_, _>>().unwrap_or_default()
 }

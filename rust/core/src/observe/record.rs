@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 
 use super::field::{Field, FieldType, Malformed, NonFinite, Reference};
-use crate::json::Raw;
+use super::part::Part;
+use crate::json::{Kind, Raw};
 use crate::value::{Key, Members, Value, unique_members};
 
 use FieldType::{
@@ -133,6 +134,9 @@ pub static GAP: Schema = Schema {
     ],
 };
 
+/// The most fields that a schema has.
+const MOST_FIELDS: usize = 16;
+
 static KINDS: [&Schema; 4] = [&INVOCATION, &TOOL_CALL, &COMPACTION, &SANDBOX];
 
 /// A record of a known kind.
@@ -153,10 +157,10 @@ impl<'a> Record<'a> {
     /// It is no object, a field is malformed, or a tool call completed before it started.
     pub fn parse(
         schema: &'static Schema,
-        raw: Raw<'a>,
+        part: Part<'_, 'a>,
         non_finite: NonFinite<'_>,
     ) -> Result<Self, Malformed> {
-        let record = Self::read(schema, raw, non_finite)?;
+        let record = Self::read(schema, part, non_finite)?;
         // Of tool calls alone: clocks of a model server may disagree, and cost nothing.
         let times = ["started_at", "completed_at"].map(|name| record.number(name));
         if let [Some(started), Some(completed)] = times
@@ -174,22 +178,23 @@ impl<'a> Record<'a> {
     /// It is no object, or a field is malformed.
     pub fn read(
         schema: &'static Schema,
-        raw: Raw<'a>,
+        part: Part<'_, 'a>,
         non_finite: NonFinite<'_>,
     ) -> Result<Self, Malformed> {
-        if !raw.is_object() {
+        if !part.raw().is_object() {
             return Err(Malformed(schema.kind.unwrap_or("records")));
         }
-        let mut values: Vec<Option<Raw<'a>>> = vec![None; schema.fields.len()];
+        debug_assert!(schema.fields.len() <= MOST_FIELDS);
+        let mut values = [None; MOST_FIELDS];
         let mut extra = Members::new();
         let mut kind = None;
-        for (key, value) in raw.members() {
+        for (key, value) in part.members() {
             if let Some(index) = schema.fields.iter().position(|(name, _)| key.is_str(name)) {
                 values[index] = Some(value);
             } else if schema.kind.is_some() && key.is_str("kind") {
-                kind = Some(value);
+                kind = Some(value.raw());
             } else {
-                extra.push((Key::Raw(key), Value::Raw(value)));
+                extra.push((Key::Raw(key), Value::Raw(value.raw())));
             }
         }
         unique_members(&mut extra);
@@ -201,11 +206,13 @@ impl<'a> Record<'a> {
         if kind.is_some_and(|value| !is_ours(value)) {
             return Err(Malformed("kind"));
         }
-        let fields = schema.fields.iter().zip(values);
-        let fields = fields.map(|((name, kind), value)| kind.parse(name, value, non_finite));
+        let mut fields = Vec::with_capacity(schema.fields.len());
+        for ((name, kind), value) in schema.fields.iter().zip(values) {
+            fields.push(kind.parse(name, value, non_finite)?);
+        }
         Ok(Self {
             schema,
-            fields: fields.collect::<Result<_, _>>()?,
+            fields,
             extra,
         })
     }
@@ -279,7 +286,7 @@ impl<'a> Record<'a> {
     #[must_use]
     pub fn reference(&self, name: &str) -> Option<&Reference<'a>> {
         match self.field(name) {
-            Some(Field::Reference(reference)) => reference.as_ref(),
+            Some(Field::Reference(reference)) => reference.as_deref(),
             _ => None,
         }
     }
@@ -306,10 +313,10 @@ impl<'a> Record<'a> {
 ///
 /// # Errors
 /// The kind is missing or no string.
-pub fn schema_of(raw: Raw<'_>) -> Result<Option<&'static Schema>, Malformed> {
-    let kind = raw
-        .get("kind")
-        .and_then(Raw::as_str)
-        .ok_or(Malformed("kind"))?;
-    Ok(KINDS.into_iter().find(|schema| schema.kind == Some(&*kind)))
+pub fn schema_of(part: Part<'_, '_>) -> Result<Option<&'static Schema>, Malformed> {
+    let kind = part.get("kind").map(Part::raw);
+    let kind = kind.filter(|kind| kind.kind() == Kind::String);
+    let kind = kind.ok_or(Malformed("kind"))?;
+    let is_it = |schema: &&Schema| schema.kind.is_some_and(|name| kind.is_str(name));
+    Ok(KINDS.into_iter().find(is_it))
 }

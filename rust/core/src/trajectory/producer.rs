@@ -4,10 +4,10 @@ use std::borrow::Cow;
 
 use hashbrown::{HashMap, HashSet};
 
-use crate::json::Raw;
+use crate::json::{Raw, Tape};
 use crate::observe::{
-    Field, FieldType, GapExtras, INVOCATION, Malformed, NonFinite, Record, Schema, TIMING_SOURCE,
-    TOOL_CALL, TOOL_STATUS, check_tree, list, parse_gaps,
+    Field, FieldType, GapExtras, INVOCATION, Malformed, NonFinite, Part, Record, Schema,
+    TIMING_SOURCE, TOOL_CALL, TOOL_STATUS, check_tree, list, parse_gaps,
 };
 use crate::value::Gap;
 
@@ -130,28 +130,29 @@ impl<'a> Producer<'a> {
     /// # Errors
     /// Any rule that it breaks makes the whole of it malformed.
     pub fn parse(raw: Raw<'a>, non_finite: NonFinite<'_>, merged: bool) -> Result<Self, Malformed> {
-        if !raw.is_object() {
-            return Err(Malformed("ng_trajectory"));
-        }
-        let text = |name: &'static str| match raw
+        let mut tape = Tape::default();
+        let whole = Part::scan(&mut tape, raw).filter(|part| part.raw().is_object());
+        let whole = whole.ok_or(Malformed("ng_trajectory"))?;
+        let text = |name: &'static str| match whole
             .get(name)
+            .map(Part::raw)
             .filter(|value| !value.is_null() || non_finite.holds(*value))
         {
             None => Ok(None),
             Some(value) => value.as_str().map(Some).ok_or(Malformed(name)),
         };
         let records = |name: &'static str, schema: &'static Schema| {
-            let records = list(raw.get(name), name, non_finite)?;
+            let records = list(whole.get(name), name, non_finite)?;
             let read = if merged { Record::read } else { Record::parse };
             records
-                .map(|raw| read(schema, raw, non_finite))
+                .map(|part| read(schema, part, non_finite))
                 .collect::<Result<Vec<_>, _>>()
         };
         let version = text("schema_version")?;
         if version.is_some_and(|version| !["1.0", "1.1"].contains(&&*version)) {
             return Err(Malformed("schema_version"));
         }
-        let (gaps, gap_extras) = parse_gaps(raw.get("gaps"), non_finite)?;
+        let (gaps, gap_extras) = parse_gaps(whole.get("gaps"), non_finite)?;
         let mut producer = Self {
             task_id: text("task_id")?,
             rollout_id: text("rollout_id")?,
