@@ -3,12 +3,13 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use crate::content::{Decision, Ids, Response};
+use crate::content::{Decision, Response};
 use crate::exchange::{Exchange, ScanState};
 use crate::intern::{Interner, SharedId};
 use crate::json::{Kind, MAX_RECORD_DEPTH, Raw, Scanner, Tape, next_delimiter};
 use crate::names::Name;
 use crate::observe::Reference;
+use crate::parts::Parts;
 use crate::usage::{Count, Usage};
 use crate::value::{Key, Members, Value};
 
@@ -195,9 +196,9 @@ impl<'a> CallRecord<'a> {
                 .map_or_else(Usage::default, |node| Usage::read(tape, node));
             record.tool_calls = response.tool_calls();
             record.reasoning_content = response.reasoning();
-            let mut ids = Ids::default();
-            record.decision = response.decision(record.dialect, &mut ids, shared);
-            let parts = Arc::new(Value::Object(response.parts(&mut ids, shared)));
+            let mut parts = Parts::new(tape);
+            record.decision = response.decision(record.dialect, &mut parts, shared);
+            let parts = Arc::new(Value::Object(parts.members(root, shared)));
             record.response = Some(Payload {
                 raw: response.raw(),
                 parts,
@@ -249,9 +250,10 @@ impl<'a> CallRecord<'a> {
     }
 
     /// The record as it stands in `ng_model_call_capture.calls`, in the contract's order
-    /// of keys; without payloads the four bodies are absent.
+    /// of keys; without payloads the four bodies are absent. The tool calls and the reasoning
+    /// move into it.
     #[must_use]
-    pub fn to_value(&self, payloads: bool) -> Value<'a> {
+    pub fn take_value(&mut self, payloads: bool) -> Value<'a> {
         let session = Value::text(self.client_session_id.clone());
         let count = |count: Count| Value::int(count.and_then(|n| i128::try_from(n).ok()));
         let [id, model_ref, response_id] = self.names();
@@ -301,10 +303,13 @@ impl<'a> CallRecord<'a> {
             members.extend(bodies.map(named));
         }
         let derived = [
-            ("tool_calls", Value::Array(self.tool_calls.clone())),
+            (
+                "tool_calls",
+                Value::Array(std::mem::take(&mut self.tool_calls)),
+            ),
             (
                 "reasoning_content",
-                self.reasoning_content.clone().unwrap_or(Value::Null),
+                self.reasoning_content.take().unwrap_or(Value::Null),
             ),
             (
                 "cache_hit",

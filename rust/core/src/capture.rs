@@ -179,20 +179,23 @@ pub fn gaps<'a>(
     gaps
 }
 
-/// `ng_model_call_capture` of a rollout.
+/// `ng_model_call_capture` of a rollout; the calls' tool calls and reasoning move into it.
 #[must_use]
-pub fn to_value<'a>(
-    rollout_id: &str,
-    calls: &[CallRecord<'a>],
+pub fn take_value<'a>(
+    rollout_id: &'a str,
+    calls: &mut [CallRecord<'a>],
     gaps: &[Gap<'a>],
     payloads: bool,
 ) -> Value<'a> {
     let (metrics, coverage) = metrics(calls);
-    let calls = calls.iter().map(|call| call.to_value(payloads)).collect();
+    let calls = calls
+        .iter_mut()
+        .map(|call| call.take_value(payloads))
+        .collect();
     let mut members: Members<'a> = vec![
         (
             Key::Name("rollout_id"),
-            Value::Str(Cow::Owned(rollout_id.to_owned())),
+            Value::Str(Cow::Borrowed(rollout_id)),
         ),
         (Key::Name("metrics"), metrics),
         (Key::Name("calls"), Value::Array(calls)),

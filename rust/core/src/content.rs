@@ -2,16 +2,14 @@
 //! turn is made of (contract, sections 4 and 8).
 
 use std::borrow::Cow;
-use std::sync::Arc;
 
 use crate::intern::{Blob, Interner, SharedId};
 use crate::item::{Item, item_kind};
 use crate::json::{self, Kind, Raw, Tape};
-use crate::names::{Name, repeat};
-use crate::value::{FEW, Key, Members, Value, unique_members};
+use crate::names::Name;
+use crate::parts::Parts;
+use crate::value::Value;
 
-/// Members of a response shorter than this are not worth sharing.
-const SHORT: usize = 48;
 /// What [`crate::intern::REASONING_KEYS`] are on the tape.
 const REASONING_NAMES: [Name; 2] = [Name::ReasoningContent, Name::Reasoning];
 
@@ -281,23 +279,22 @@ impl<'t, 'a> Response<'t, 'a> {
     pub fn decision(
         self,
         dialect: Option<Raw<'_>>,
-        ids: &mut Ids,
+        parts: &mut Parts<'_, 'a>,
         shared: &mut Interner<'a>,
     ) -> Option<Decision<'a>> {
         let (shape, list) = match Shape::of_dialect(dialect) {
             Some(shape) => (shape, self.list(shape)?),
             None => self.shape()?,
         };
-        let tape = self.tape;
         Some(match shape {
             Shape::Output => Decision::Output(
                 self.objects(list)
-                    .map(|node| (ids.intern(tape, node, shared), self.item(node)))
+                    .map(|node| (parts.intern(node, shared), self.item(node)))
                     .collect(),
             ),
-            Shape::Choices => self.chosen(ids, shared),
+            Shape::Choices => self.chosen(parts, shared),
             Shape::Content => Decision::Blocks {
-                content: list_value(tape, list, ids, shared),
+                content: parts.list(list, shared),
                 tool_uses: self.tool_uses(list).count(),
             },
         })
@@ -308,7 +305,7 @@ impl<'t, 'a> Response<'t, 'a> {
         item_kind(kind, self.tape.member(node, Name::Role))
     }
 
-    fn chosen(self, ids: &mut Ids, shared: &mut Interner<'a>) -> Decision<'a> {
+    fn chosen(self, parts: &mut Parts<'_, 'a>, shared: &mut Interner<'a>) -> Decision<'a> {
         let none = Decision::Choice {
             answer: Value::Null,
             reasoning: Value::Null,
@@ -325,7 +322,7 @@ impl<'t, 'a> Response<'t, 'a> {
                 tool_calls: 0,
             };
         };
-        let whole = ids.intern(self.tape, message, shared);
+        let whole = parts.intern(message, shared);
         let reasons = REASONING_NAMES
             .iter()
             .any(|name| self.tape.get(message, *name).is_some());
@@ -340,118 +337,10 @@ impl<'t, 'a> Response<'t, 'a> {
             tool_calls: self.array_objects(message, Name::ToolCalls).count(),
         }
     }
-
-    /// The response's members, what may come again shared.
-    pub fn parts(self, ids: &mut Ids, shared: &mut Interner<'a>) -> Members<'a> {
-        let tape = self.tape;
-        let mut members = Members::with_capacity(8);
-        for node in tape.children(self.root) {
-            let raw = tape.value(node);
-            let list = raw.kind() == Kind::Array && raw.bytes().len() >= SHORT;
-            let value = match tape.node(node).name {
-                Name::Choices if list => choices_value(tape, node, ids, shared),
-                Name::Output | Name::Content if list => list_value(tape, node, ids, shared),
-                _ => Value::Raw(raw),
-            };
-            members.push((key_of(tape, node), value));
-        }
-        settle(tape, self.root, &mut members);
-        members
-    }
-}
-
-/// The distinct parts of one response, each looked up once: its place on the tape and its id.
-#[derive(Debug, Default)]
-pub struct Ids(Vec<(usize, SharedId)>);
-
-impl Ids {
-    fn intern<'a>(
-        &mut self,
-        tape: &Tape<'a, Name>,
-        node: usize,
-        shared: &mut Interner<'a>,
-    ) -> SharedId {
-        match self.0.binary_search_by_key(&node, |(node, _)| *node) {
-            Ok(at) => self.0[at].1,
-            Err(at) => {
-                let id = shared.intern(tape.value(node));
-                self.0.insert(at, (node, id));
-                id
-            }
-        }
-    }
-}
-
-/// Leaves of duplicate keys the last, where a node has any.
-fn settle<'a>(tape: &Tape<'a, Name>, node: usize, members: &mut Members<'a>) {
-    let keys = tape.children(node).map(|child| {
-        let child = tape.node(child);
-        (child.name, child.key.unwrap_or(Raw::NULL))
-    });
-    if members.len() > FEW || repeat(keys) {
-        unique_members(members);
-    }
 }
 
 fn string(raw: Raw<'_>) -> Option<Raw<'_>> {
     (raw.kind() == Kind::String).then_some(raw)
-}
-
-fn key_of<'a>(tape: &Tape<'a, Name>, node: usize) -> Key<'a> {
-    Key::Raw(tape.node(node).key.unwrap_or(Raw::NULL))
-}
-
-/// Whether a list holds objects and nothing else: only then its parts say all of it.
-fn only_objects(tape: &Tape<'_, Name>, list: usize) -> bool {
-    tape.node(list).is_whole && tape.children(list).all(|node| tape.value(node).is_object())
-}
-
-/// A list with its objects shared; as it is where anything else is among them.
-fn list_value<'a>(
-    tape: &Tape<'a, Name>,
-    list: usize,
-    ids: &mut Ids,
-    shared: &mut Interner<'a>,
-) -> Value<'a> {
-    let raw = tape.value(list);
-    if !only_objects(tape, list) {
-        return Value::Raw(raw);
-    }
-    let ids: Arc<[SharedId]> = tape
-        .children(list)
-        .map(|node| ids.intern(tape, node, shared))
-        .collect();
-    Value::Parted(raw, Arc::new(Value::SharedList(ids)))
-}
-
-/// The choices with their messages shared.
-fn choices_value<'a>(
-    tape: &Tape<'a, Name>,
-    list: usize,
-    ids: &mut Ids,
-    shared: &mut Interner<'a>,
-) -> Value<'a> {
-    let raw = tape.value(list);
-    if !only_objects(tape, list) {
-        return Value::Raw(raw);
-    }
-    let mut choice = |node: usize| {
-        let mut members = Members::with_capacity(4);
-        for child in tape.children(node) {
-            let value = tape.value(child);
-            let is_message = tape.node(child).name == Name::Message && value.is_object();
-            let value = if is_message {
-                Value::Shared(ids.intern(tape, child, shared))
-            } else {
-                Value::Raw(value)
-            };
-            members.push((key_of(tape, child), value));
-        }
-        settle(tape, node, &mut members);
-        Value::Object(members)
-    };
-    let choices = tape.children(list).map(&mut choice).collect();
-    Value::Parted(raw, Arc::new(Value::Array(choices)))
 }
 
 fn tool_call<'a>(id: Raw<'a>, name: Raw<'a>, arguments: Value<'a>) -> Value<'a> {

@@ -7,7 +7,7 @@
 
 use std::borrow::Cow;
 
-use hashbrown::{HashMap, HashSet};
+use hashbrown::HashMap;
 
 use crate::call::CallRecord;
 use crate::capture::{self, Capture, Circumstances};
@@ -309,12 +309,12 @@ impl<'a> Fold<'a> {
             }
             Stage::Bare(gaps) => {
                 if self.task.captured {
-                    let value = capture::to_value(self.task.rollout_id, &[], &gaps, false);
+                    let value = capture::take_value(self.task.rollout_id, &mut [], &gaps, false);
                     folded.capture = Change::Set(value);
                 }
             }
             Stage::Whole(whole) => {
-                let read = &self.capture;
+                let read = &mut self.capture;
                 whole.finish(&self.task, read, outcomes, &mut self.shared, &mut folded);
             }
         }
@@ -368,7 +368,7 @@ impl<'a> Whole<'a> {
     fn finish(
         self,
         task: &Task<'a>,
-        read: &Capture<'a>,
+        read: &mut Capture<'a>,
         outcomes: &[Outcome],
         shared: &mut Interner<'a>,
         folded: &mut Folded<'a>,
@@ -378,9 +378,9 @@ impl<'a> Whole<'a> {
             let payloads = self.payloads && self.projection.is_none();
             folded.capture = match task.sections.capture {
                 Some(held) if task.mode == Mode::Record => Change::Set(without_bodies(held)),
-                _ => Change::Set(capture::to_value(
+                _ => Change::Set(capture::take_value(
                     task.rollout_id,
-                    &read.calls,
+                    &mut read.calls,
                     &self.gaps,
                     payloads,
                 )),
@@ -487,14 +487,5 @@ fn owners<'a>(bundle: Option<&Bundle<'a>>, joined: &Joined, read: &Capture<'a>) 
                 invocation_id: ids[(*owner)?].clone(),
             })
         })
-        .collect()
-}
-
-/// The ids of calls, to tell what a record holds already.
-#[must_use]
-pub fn ids<'c>(calls: &'c [CallRecord<'_>]) -> HashSet<&'c str> {
-    calls
-        .iter()
-        .filter_map(|call| call.model_call_id.as_deref())
         .collect()
 }

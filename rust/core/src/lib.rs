@@ -16,6 +16,7 @@ pub mod log;
 pub mod names;
 pub mod observe;
 pub mod pack;
+pub mod parts;
 pub mod perf;
 pub mod render;
 pub mod resume;

@@ -61,7 +61,10 @@ impl<'a> Held<'a> {
         if !has_files {
             return Some(0);
         }
-        let present = crate::fold::ids(calls);
+        let ids = calls
+            .iter()
+            .filter_map(|call| call.model_call_id.as_deref());
+        let present: HashSet<&str> = ids.collect();
         if self.ids.iter().all(|id| present.contains(&**id)) {
             return None;
         }

@@ -237,7 +237,7 @@ impl<'a> TurnPlan<'a> {
         calls: &[CallRecord<'a>],
         outcomes: &[Outcome],
         shared: &mut Interner<'a>,
-        ids: (Option<&str>, &str),
+        ids: (Option<&'a str>, &'a str),
         resolved: Option<bool>,
     ) -> (Vec<Value<'a>>, Vec<Gap<'a>>) {
         let mut gaps = Vec::new();
@@ -276,11 +276,8 @@ impl<'a> TurnPlan<'a> {
             let resolved = resolved.filter(|_| last).map_or(Value::Null, Value::Bool);
             turns.push(Value::object([
                 ("invocation_id", Value::Str(owner.invocation_id.clone())),
-                (
-                    "task_id",
-                    Value::text(ids.0.map(|id| Cow::Owned(id.to_owned()))),
-                ),
-                ("rollout_id", Value::Str(Cow::Owned(ids.1.to_owned()))),
+                ("task_id", Value::text(ids.0)),
+                ("rollout_id", Value::Str(Cow::Borrowed(ids.1))),
                 ("turn_no", Value::Int(*turn_no)),
                 ("timestamp", timestamp(call)),
                 ("question", content.question),

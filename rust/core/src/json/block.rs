@@ -153,7 +153,8 @@ fn at_most(bytes: u8x16, most: u8) -> u8x16 {
 #[inline]
 fn string_marks_of(bytes: &Bytes) -> u64 {
     bits(bytes, |lane| {
-        equal(lane, b'"') | equal(lane, b'\\') | at_most(lane, 0x1f)
+        // The xor keeps control characters below 0x20 and makes a quote 0x20.
+        at_most(lane ^ u8x16::splat(b'"' ^ 0x20), 0x20) | equal(lane, b'\\')
     })
 }
 

@@ -34,6 +34,15 @@ pub(super) fn plain_len(text: &[u8]) -> usize {
     text.len()
 }
 
+/// Whether it makes an escape with the backslash before it, alone.
+#[inline]
+fn is_short_escape(after: Option<&u8>) -> bool {
+    matches!(
+        after,
+        Some(b'n' | b'"' | b'\\' | b't' | b'r' | b'/' | b'b' | b'f')
+    )
+}
+
 impl Scanner<'_> {
     pub(super) fn literal(&mut self, word: &[u8]) -> Scan<()> {
         let rest = self.rest();
@@ -147,20 +156,20 @@ impl Scanner<'_> {
                 continue;
             }
             pos += marks.trailing_zeros() as usize;
-            match (text[pos], text.get(pos + 1)) {
-                (b'"', _) => {
+            match text[pos] {
+                b'"' => {
                     self.pos = pos + 1;
                     return Ok(());
                 }
-                (b'\\', Some(b'n' | b'"' | b'\\' | b't' | b'r' | b'/' | b'b' | b'f')) => {
+                b'\\' => {
                     self.escaped = true;
-                    pos += 2;
-                }
-                (b'\\', _) => {
-                    self.pos = pos;
-                    self.escaped = true;
-                    self.escape()?;
-                    pos = self.pos;
+                    if is_short_escape(text.get(pos + 1)) {
+                        pos += 2;
+                    } else {
+                        self.pos = pos;
+                        self.escape()?;
+                        pos = self.pos;
+                    }
                 }
                 _ => {
                     self.pos = pos;
