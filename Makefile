@@ -4,7 +4,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do $$p -c '
 VENV ?= .venv
 BIN := $(VENV)/bin
 BUILT := $(VENV)/.built
-RUST := $(shell find rust/core/src rust/python/src -name '*.rs' 2>/dev/null)
+RUST := $(shell find rust/*/Cargo.toml rust/core/src rust/python/src -name '*.rs' -o -name Cargo.toml 2>/dev/null)
 PACKAGE := $(shell find python -name '*.py' -o -name '*.pyi' 2>/dev/null)
 
 .PHONY: dev demo test test-rust test-python lint bench bench-peer bench-capture fuzz soak clean

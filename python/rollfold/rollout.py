@@ -243,7 +243,7 @@ def json_item(
 ) -> JsonItem:
     """Give a rollout for the JSON forms; neither row nor result is changed."""
     _check_mapping("row", row)
-    keys = {key: row[key] for key in identity.IDENTITY_KEYS if row.get(key) is not None}
+    keys = {key: value for key in identity.IDENTITY_KEYS if (value := row.get(key)) is not None}
     body = None
     known: Mapping[str, Any]
     if isinstance(result, bytes):
