@@ -260,7 +260,7 @@ def _function_call(block: Item) -> Item:
         "id": call_id,
         "call_id": call_id,
         "name": name,
-        "arguments": "{}" if arguments in _NO_INPUT else _json_text(arguments),
+        "arguments": _json_text(arguments) if arguments or arguments not in _NO_INPUT else "{}",
         "status": "completed",
     }
 
