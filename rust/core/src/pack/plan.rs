@@ -51,9 +51,10 @@ impl<'a> Plan<'a> {
     pub(super) fn with_capacity(values: usize) -> Self {
         Self {
             texts: Vec::with_capacity(values),
-            nodes: Vec::with_capacity(values),
+            nodes: Vec::with_capacity(values * 2),
             table: HashTable::with_capacity(values),
             distinct: Vec::with_capacity(values),
+            similar: HashMap::with_capacity(values / 4),
             ..Self::default()
         }
     }
@@ -399,23 +400,22 @@ impl Run {
     /// Writes the reference, if there is one, and says so.
     pub(super) fn flush(&mut self, out: &mut Vec<u8>) -> bool {
         let mut digits = itoa::Buffer::new();
-        if self.len > 0 {
-            out.extend_from_slice(if self.len > 1 {
-                b"{\"$p\":["
-            } else {
-                b"{\"$p\":"
-            });
-            out.extend_from_slice(digits.format(self.first).as_bytes());
+        match std::mem::take(&mut self.len) {
+            0 => return false,
+            1 => {
+                out.extend_from_slice(b"{\"$p\":");
+                out.extend_from_slice(digits.format(self.first).as_bytes());
+                out.push(b'}');
+            }
+            len => {
+                out.extend_from_slice(b"{\"$p\":[");
+                out.extend_from_slice(digits.format(self.first).as_bytes());
+                out.push(b',');
+                out.extend_from_slice(digits.format(len).as_bytes());
+                out.extend_from_slice(b"]}");
+            }
         }
-        if self.len > 1 {
-            out.push(b',');
-            out.extend_from_slice(digits.format(self.len).as_bytes());
-            out.push(b']');
-        }
-        if self.len > 0 {
-            out.push(b'}');
-        }
-        std::mem::take(&mut self.len) > 0
+        true
     }
 }
 

@@ -61,8 +61,9 @@ impl<'v, 'a> Sketch<'v, 'a> {
         Self {
             shared,
             plan: Plan::with_capacity(64 + shared.len() * 4),
-            text: Vec::with_capacity(16 * 1024),
-            holes: Vec::with_capacity(256),
+            // Calls have some distinct values each, and fields of their own.
+            text: Vec::with_capacity(16 * 1024 + shared.len() * 256),
+            holes: Vec::with_capacity(256 + shared.len() * 2),
             lists: Vec::new(),
             by_id: vec![u32::MAX; shared.len()],
             by_place: HashMap::new(),
