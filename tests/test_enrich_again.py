@@ -1,6 +1,7 @@
 """Enriching again, omitted rows and deletion (contract, sections 5, 11 and 12)."""
 
 import copy
+import itertools
 import json
 import logging
 from collections import OrderedDict
@@ -139,10 +140,13 @@ def test_what_two_sides_say_of_one_another_does_not_void_the_agents_own(
     assert first["ng_perf"] == perf
 
 
-def test_the_observations_gaps_keep_their_place(tmp_path):
+@pytest.mark.parametrize("shared", ["mine", "x", "y", "model_call_reference_unmatched"])
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_the_observations_gaps_keep_their_place(tmp_path, shared, order):
     """Also without a capture directory, where nothing renews those of a join."""
     gaps = [{"code": "model_call_reference_unmatched"}, {"code": "x"}, {"code": "y"}]
-    own = {"gaps": [{"code": "mine"}, {"code": "y"}]}
+    gaps = [gaps[at] for at in order]
+    own = {"gaps": [{"code": "mine"}, {"code": shared}]}
     result = result_of(ng_agent_observations=observed(gaps=gaps), ng_trajectory=own)
     for dirs in ([], [tmp_path]):
         first = enrich_run_result(

@@ -8,7 +8,7 @@ use hashbrown::{HashMap, HashSet};
 use crate::call::CallRecord;
 use crate::capture::GAP_ORDER;
 use crate::json::{Kind, Raw};
-use crate::observe::{Bundle, INVOCATION, JOIN_GAPS};
+use crate::observe::{Bundle, INVOCATION, JOIN_GAPS, Record};
 use crate::render::render;
 use crate::trajectory::{Producer, came_from};
 use crate::value::{Gap, Key, Members, Value};
@@ -136,15 +136,20 @@ pub fn without_bodies(capture: Raw<'_>) -> Value<'_> {
 }
 
 /// Takes away what the observations gave: it stands behind the agent's own, in the bundle's
-/// order. One of the agent's own that is equal to one of the bundle keeps its place.
-fn pop_ours<T>(parts: &mut Vec<T>, place_of: impl Fn(&T) -> Option<usize>) {
+/// order, with what is surely ours among it. One of the agent's own that is equal to one of
+/// the bundle keeps its place.
+fn pop_ours<T>(
+    parts: &mut Vec<T>,
+    place_of: impl Fn(&T) -> Option<usize>,
+    is_ours: impl Fn(&T) -> bool,
+) {
     let mut next = usize::MAX;
-    while let Some(place) = parts
-        .last()
-        .and_then(&place_of)
-        .filter(|place| *place < next)
-    {
-        next = place;
+    while let Some(last) = parts.last() {
+        match place_of(last) {
+            Some(place) if place < next => next = place,
+            None if is_ours(last) => {}
+            _ => break,
+        }
         parts.pop();
     }
 }
@@ -170,9 +175,8 @@ pub fn without_ours<'a>(
             .enumerate()
             .map(|(place, record)| (text(&record.to_value(false)), place))
             .collect();
-        pop_ours(&mut producer.invocations, |record| {
-            observed.get(&text(&record.to_value(true))).copied()
-        });
+        let place = |record: &Record<'a>| observed.get(&text(&record.to_value(true))).copied();
+        pop_ours(&mut producer.invocations, place, |_| false);
     }
     let calls = capture.and_then(|capture| capture.get("calls"));
     let mut captured: HashMap<Vec<u8>, Vec<i64>> = HashMap::new();
@@ -198,13 +202,17 @@ pub fn without_ours<'a>(
             producer.places.insert(index, place);
         }
     }
-    producer.gaps.retain(|gap| {
+    let is_ours = |gap: &Gap<'a>| {
         let code = &*gap.code;
-        !(PROJECTED.contains(&code) || JOIN_GAPS.contains(&code) || GAP_ORDER.contains(&code))
-    });
-    if let Some(bundle) = observations {
-        let observed: HashMap<&Gap<'a>, usize> = bundle.gaps.iter().zip(0..).collect();
-        pop_ours(&mut producer.gaps, |gap| observed.get(gap).copied());
-    }
+        PROJECTED.contains(&code) || JOIN_GAPS.contains(&code) || GAP_ORDER.contains(&code)
+    };
+    let gaps = observations.into_iter().flat_map(|bundle| &bundle.gaps);
+    let observed: HashMap<&Gap<'a>, usize> = gaps.zip(0..).collect();
+    let place = |gap: &Gap<'a>| observed.get(gap).copied();
+    pop_ours(&mut producer.gaps, place, is_ours);
+    // What the observations say too, and yet stands before theirs, the agent has said itself.
+    producer
+        .gaps
+        .retain(|gap| !is_ours(gap) || observed.contains_key(gap));
     producer
 }
