@@ -26,14 +26,14 @@ pytestmark = [
 
 # Instructions per byte of the capture.
 BOUNDS = {
-    ("scan", "small"): 9.0,
-    ("scan", "chat"): 9.0,
+    ("scan", "small"): 8.5,
+    ("scan", "chat"): 8.5,
     ("scan", "tokens"): 12.5,
-    ("calls", "small"): 25.0,
-    ("calls", "chat"): 7.0,
-    ("calls", "tokens"): 18.0,
+    ("calls", "small"): 16.0,
+    ("calls", "chat"): 4.5,
+    ("calls", "tokens"): 12.5,
     # A history is compared with the one before, not walked: far less than one a byte.
-    ("calls", "swe"): 1.2,
+    ("calls", "swe"): 0.85,
 }
 
 
