@@ -67,6 +67,19 @@ def test_a_file_that_is_gone_changes_nothing_whatever_the_marker(tmp_path):
     assert calls_of(second) == calls_of(first)
 
 
+@pytest.mark.parametrize("dirs", [None, []])
+@pytest.mark.parametrize("own", [None, {"turns": []}], ids=["captures", "agent"])
+def test_without_a_directory_what_was_captured_stays(tmp_path, dirs, own):
+    path = capture(tmp_path, chat("a"), chat("b"))
+    parts = {} if own is None else {"ng_trajectory": own}
+    first = enrich(tmp_path, result_of("a", **parts), delete_capture=True)
+    assert not path.exists()
+    assert len(first["ng_trajectory"]["model_calls"]) == 2
+    second = json.loads(dumps(first))
+    enrich_run_result(dict(ROW), second, capture_dirs=dirs, observability_enabled=True)
+    assert second == json.loads(dumps(first))
+
+
 def test_one_of_the_agents_is_not_doubled(tmp_path):
     capture(tmp_path, chat("a"), chat(None))
     own = {

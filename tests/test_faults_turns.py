@@ -2,10 +2,12 @@
 
 import copy
 import itertools
+import json
 
 import pytest
 
 from tests.rollouts import (
+    ROLLOUT_ID,
     calls_of,
     capture,
     chat,
@@ -72,6 +74,28 @@ def test_the_first_bad_block_is_named_question_before_answer(tmp_path):
     result = enrich(tmp_path, result_of("a"))
     details = [g["detail"] for g in result["ng_trajectory"]["gaps"] if "unconverted" in g["code"]]
     assert details == ["unknown"]
+
+
+@pytest.mark.parametrize("content", [[], [{"type": "text", "text": "x"}]])
+@pytest.mark.parametrize("role", [{}, {"role": None}, {"role": 5}])
+def test_a_message_without_role_is_none_also_where_the_model_said_the_same(tmp_path, content, role):
+    asked = [{**role, "content": content}]
+    capture(tmp_path, messages("a", content), messages("b", [], request={"messages": asked}))
+    result = enrich(tmp_path, result_of("a", "b"))
+    assert turns_of(result)[1]["question"] == asked
+    assert "turn_content_unconverted" in codes(result["ng_trajectory"])
+
+
+@pytest.mark.parametrize("blanks", [0, 40, 60, 5000])
+@pytest.mark.parametrize("empty", ["[%s]", "{%s}"])
+def test_an_empty_system_is_none_however_it_is_written(tmp_path, blanks, empty):
+    call = json.dumps(messages("a", [{"type": "text", "text": "x"}], request={"messages": []}))
+    system = empty % (" " * blanks)
+    call = call.replace('"messages": []', f'"system": {system}, "messages": []')
+    bad = call.replace('"a"', '"b"').replace('"messages": []', '"messages": [5]')
+    (tmp_path / f"{ROLLOUT_ID}.capture.jsonl").write_text(f"{call}\n{bad}\n")
+    result = enrich(tmp_path, result_of("a", "b"))
+    assert [turn["question"] for turn in turns_of(result)] == [[], [5]]
 
 
 def test_a_history_that_repeats_is_the_same_in_every_turn(tmp_path):
@@ -204,6 +228,14 @@ def test_the_choice_with_index_0_else_the_first(tmp_path, choices, answer):
     capture(tmp_path, chat("a", response={"choices": choices}))
     (turn,) = turns_of(enrich(tmp_path, result_of("a")))
     assert turn["answer"] == (None if answer is None else {"content": answer})
+
+
+def test_minus_zero_is_zero(tmp_path):
+    choices = [{"index": 1, "message": {"content": "1"}}, {"index": 0, "message": {"content": "0"}}]
+    call = json.dumps(chat("a", response={"choices": choices})).replace('"index": 0', '"index": -0')
+    (tmp_path / f"{ROLLOUT_ID}.capture.jsonl").write_text(call + "\n")
+    (turn,) = turns_of(enrich(tmp_path, result_of("a")))
+    assert turn["answer"] == {"content": "0"}
 
 
 def test_14_finish_reason_of_the_choice_with_index_0(tmp_path):

@@ -132,7 +132,10 @@ impl<'t, 'a> Response<'t, 'a> {
     /// The choice with `index` 0, else the first.
     fn choice(self) -> Option<usize> {
         let list = self.list(Shape::Choices)?;
-        let is_first = |node: &usize| self.tape.member(*node, Name::Index).bytes() == b"0";
+        let is_first = |node: &usize| {
+            let index = self.tape.member(*node, Name::Index);
+            index.is_integer() && index.as_i64() == Some(0)
+        };
         self.objects(list)
             .find(is_first)
             .or_else(|| self.objects(list).next())

@@ -190,9 +190,11 @@ impl<'a> Fold<'a> {
 
     fn stage(task: &Task<'a>, read: &mut Capture<'a>, shared: &mut Interner<'a>) -> Stage<'a> {
         let sections = &task.sections;
-        if task.captured
-            && task.mode != Mode::Record
+        // Without a directory there is no file either: what an earlier enrichment made of calls
+        // may be all that is left of them.
+        if task.mode != Mode::Record
             && let Some(held) = sections.capture.and_then(Held::parse)
+            && (task.captured || (sections.source.is_some() && held.has_calls))
             && let Some(late) = held.outlives(&read.calls, task.has_files)
         {
             return Stage::Kept(held, late);
@@ -305,7 +307,9 @@ impl<'a> Fold<'a> {
         };
         match self.stage {
             Stage::Kept(held, late) => {
-                folded.capture = Change::Set(held.with_late_records(late));
+                if self.task.captured {
+                    folded.capture = Change::Set(held.with_late_records(late));
+                }
             }
             Stage::Bare(gaps) => {
                 if self.task.captured {

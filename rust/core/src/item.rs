@@ -22,7 +22,7 @@ pub enum Item {
 pub struct Note<'a> {
     /// What it is among Responses items.
     pub item: Item,
-    /// The content, a list, of what no other than the model said.
+    /// The content, a list, of what the model said.
     pub said: Option<Raw<'a>>,
 }
 
@@ -71,10 +71,10 @@ impl<'a> Noting<'a> {
     #[must_use]
     pub fn finish(self) -> Note<'a> {
         let role = self.role.unwrap_or(Raw::NULL);
-        let others = self.role.is_some() && !role.is_str("assistant");
+        let is_list = |raw: &Raw<'_>| raw.kind() == Kind::Array;
         let said = self
             .content
-            .filter(|raw| raw.kind() == Kind::Array && !others);
+            .filter(|raw| is_list(raw) && role.is_str("assistant"));
         Note {
             item: item_kind(self.kind.unwrap_or(Raw::NULL), role),
             said,

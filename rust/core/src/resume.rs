@@ -34,6 +34,8 @@ const PROJECTED: [&str; 9] = [
 pub struct Held<'a> {
     members: Vec<(Raw<'a>, Raw<'a>)>,
     ids: HashSet<Cow<'a, str>>,
+    /// Whether it has calls.
+    pub has_calls: bool,
 }
 
 impl<'a> Held<'a> {
@@ -52,6 +54,7 @@ impl<'a> Held<'a> {
         Some(Self {
             members: raw.members().collect(),
             ids,
+            has_calls: calls.is_some_and(|calls| calls.elements().next().is_some()),
         })
     }
 

@@ -184,9 +184,9 @@ impl<'a> TurnPlan<'a> {
                 plan.waits.push(None);
                 continue;
             };
-            let system = call.asked("system").and_then(|system| match system {
+            let system = system_asked(call, shared).and_then(|system| match system {
                 Value::Shared(id) => Some(*id),
-                Value::Raw(raw) if !is_empty(*raw) => Some(shared.intern(*raw)),
+                Value::Raw(raw) => Some(shared.intern(*raw)),
                 _ => None,
             });
             // What is no list is one entry, and malformed or not as any other.
@@ -251,7 +251,7 @@ impl<'a> TurnPlan<'a> {
                 (Some(waits), Some(Decision::Blocks { content, tool_uses })) => {
                     converted(waits, outcomes, &mut question).unwrap_or_else(|unconverted| {
                         Content {
-                            question: raw_question(call),
+                            question: raw_question(call, shared),
                             answer: content.clone(),
                             reasoning: Value::Null,
                             tool_calls: *tool_uses,
@@ -359,14 +359,19 @@ fn converted<'a>(
     }
 }
 
-/// What was asked, as it came: the system prompt as a message, then the messages.
-fn raw_question<'a>(call: &CallRecord<'a>) -> Value<'a> {
-    let mut question = Vec::new();
-    let system = call.asked("system").filter(|system| match system {
+/// A request's system prompt, where it has one that is not empty.
+fn system_asked<'c, 'a>(call: &'c CallRecord<'a>, shared: &Interner<'a>) -> Option<&'c Value<'a>> {
+    call.asked("system").filter(|system| match system {
         Value::Raw(raw) => !is_empty(*raw),
+        Value::Shared(id) => !shared.raw(*id).is_some_and(is_empty),
         _ => true,
-    });
-    if let Some(system) = system {
+    })
+}
+
+/// What was asked, as it came: the system prompt as a message, then the messages.
+fn raw_question<'a>(call: &CallRecord<'a>, shared: &Interner<'a>) -> Value<'a> {
+    let mut question = Vec::new();
+    if let Some(system) = system_asked(call, shared) {
         question.push(Value::object([
             ("role", Value::Str(Cow::Borrowed("system"))),
             ("content", system.clone()),
@@ -431,7 +436,7 @@ fn selected<'a>(
             }
         }
         Decision::Blocks { content, tool_uses } => Content {
-            question: raw_question(call),
+            question: raw_question(call, shared),
             answer: content.clone(),
             reasoning: Value::Null,
             tool_calls: *tool_uses,
