@@ -25,5 +25,6 @@ pub mod store;
 pub mod stream;
 pub mod trajectory;
 pub mod turns;
+mod typed;
 pub mod usage;
 pub mod value;
