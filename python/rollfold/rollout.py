@@ -68,7 +68,7 @@ class Options(NamedTuple):
         """
         if delete_capture and not include_payloads:
             raise ValueError("delete_capture: refused with include_payloads=False")
-        if not isinstance(capture_dirs, list) and isinstance(capture_dirs, str | PathLike):
+        if isinstance(capture_dirs, str | PathLike):
             capture_dirs = [capture_dirs]
         return cls(
             [fspath(directory) for directory in capture_dirs or ()],
@@ -118,6 +118,7 @@ def check_form(form: str) -> None:
 
 
 def _check_mapping(name: str, value: object) -> None:
+    # A dict is told at once, where the abstract class alone costs a look-up each time.
     if not isinstance(value, (dict, Mapping)):
         raise TypeError(f"{name}: must be a mapping, not {type(value).__name__}")
 

@@ -19,7 +19,7 @@ use memchr::{memchr, memchr_iter, memmem};
 use twox_hash::XxHash3_128;
 
 use crate::intern::{Blob, Interner, SharedId};
-use crate::item::Item;
+use crate::item::{Item, item_kind};
 use crate::json::{
     Raw, decode_string, end_of_value, next_delimiter, skip_blanks, write_int, write_str,
 };
@@ -223,16 +223,12 @@ struct Template<'t> {
 impl<'t> Template<'t> {
     fn new(item: Raw<'t>) -> Self {
         let kind = item.members().find(|(key, _)| key.is_str("type"));
-        let kind = match kind.map(|(_, kind)| kind.bytes()) {
-            Some(b"\"reasoning\"") => Item::Reasoning,
-            Some(b"\"function_call\"") => Item::FunctionCall,
-            _ => Item::Other,
-        };
+        let kind = kind.map_or(Raw::NULL, |(_, kind)| kind);
         let text = item.bytes();
         let named = NAMED.into_iter().find(|named| text.starts_with(named));
         Self {
             text,
-            kind,
+            kind: item_kind(kind, Raw::NULL),
             id_at: named.map(<[u8]>::len),
         }
     }

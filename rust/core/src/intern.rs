@@ -111,3 +111,20 @@ impl<'a> Interner<'a> {
         self.blobs.is_empty()
     }
 }
+
+/// How many ids at the beginning of two lists are the same.
+#[must_use]
+pub fn same_beginning(left: &[SharedId], right: &[SharedId]) -> usize {
+    const MANY: usize = 16;
+    let same = |(left, right): &(&[SharedId; MANY], &[SharedId; MANY])| {
+        let differing = left
+            .iter()
+            .zip(*right)
+            .fold(0, |all, (l, r)| all | (l.0 ^ r.0));
+        differing == 0
+    };
+    let chunks = left.as_chunks().0.iter().zip(right.as_chunks().0);
+    let start = MANY * chunks.take_while(same).count();
+    let rest = left[start..].iter().zip(&right[start..]);
+    start + rest.take_while(|(left, right)| left == right).count()
+}

@@ -5,7 +5,7 @@ use crate::json::{FieldName, Kind, Raw};
 use crate::names::Name;
 
 /// What an item of a Responses list is to a turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Item {
     /// A `reasoning` item.
     Reasoning,
@@ -14,25 +14,17 @@ pub enum Item {
     /// A message that says its role but no type.
     Untyped,
     /// Anything else.
+    #[default]
     Other,
 }
 
 /// What turns ask of a message or an item, without walking it again.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Note<'a> {
     /// What it is among Responses items.
     pub item: Item,
     /// The content, a list, of what the model said.
     pub said: Option<Raw<'a>>,
-}
-
-impl Default for Note<'_> {
-    fn default() -> Self {
-        Self {
-            item: Item::Other,
-            said: None,
-        }
-    }
 }
 
 impl<'a> Note<'a> {

@@ -7,7 +7,7 @@ use hashbrown::hash_map::Entry;
 
 use super::nodes::index;
 use super::plan::{Plan, SHORTEST};
-use crate::intern::{Blob, Interner, SharedId};
+use crate::intern::{Blob, Interner, SharedId, same_beginning};
 use crate::json::{decode_string, write_str};
 use crate::render::{render, render_key, rendered_len};
 use crate::value::{Key, Value};
@@ -187,7 +187,7 @@ impl<'v, 'a> Sketch<'v, 'a> {
         };
         if let Some(last) = self.by_first.insert(ids[0], number) {
             let before = &mut self.lists[last as usize];
-            list.known = common(before.ids, ids);
+            list.known = same_beginning(before.ids, ids);
             if list.known == before.ids.len() {
                 before.is_beginning = true;
                 list.extends = Some(last);
@@ -246,22 +246,6 @@ impl<'v, 'a> Sketch<'v, 'a> {
     pub(super) fn size(&self) -> usize {
         self.plan.size() + self.text.len() + self.holes.len() * 24 + 1024
     }
-}
-
-/// How many ids at the beginning of two lists are the same.
-fn common(left: &[SharedId], right: &[SharedId]) -> usize {
-    const MANY: usize = 16;
-    let same = |(left, right): &(&[SharedId; MANY], &[SharedId; MANY])| {
-        let differing = left
-            .iter()
-            .zip(*right)
-            .fold(0, |all, (l, r)| all | (l.0 ^ r.0));
-        differing == 0
-    };
-    let chunks = left.as_chunks().0.iter().zip(right.as_chunks().0);
-    let start = MANY * chunks.take_while(same).count();
-    let rest = left[start..].iter().zip(&right[start..]);
-    start + rest.take_while(|(left, right)| left == right).count()
 }
 
 /// Whether a text stays where it is: short, without anything that must be escaped.

@@ -140,7 +140,10 @@ fn fold_batch<'py>(
     for output in outputs {
         match output {
             Ok((text, report)) => {
-                let told = report.map(|report| report.told(py)).transpose()?.flatten();
+                let told = report
+                    .map(|report| report.count_and_tell(py))
+                    .transpose()?
+                    .flatten();
                 list.append((text.into_any(), told))?;
             }
             Err(error) => list.append(error.into_value(py))?,

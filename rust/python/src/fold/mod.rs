@@ -153,7 +153,7 @@ fn fold_dict<'py>(
         result.set_item(SOURCE, source_name(source))?;
     }
     py.detach(|| request.delete(&files, folded.keep_files, &mut report));
-    report.told(py)
+    report.count_and_tell(py)
 }
 
 /// Whether calls of a rollout are in flight, and for how long to sleep before asking

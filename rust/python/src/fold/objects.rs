@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString};
-use rollfold_core::intern::{Blob, Interner, REASONING_KEYS, SharedId};
+use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyListMethods, PyString};
+use rollfold_core::intern::{Blob, Interner, REASONING_KEYS, SharedId, same_beginning};
 use rollfold_core::json::Raw;
 use rollfold_core::value::Value;
 
@@ -88,21 +88,16 @@ impl<'py, 'a> Objects<'py, 'a> {
             return Ok(list.clone());
         }
         // A history is mostly the one before with something after it.
-        let (mut known, mut list) = (0, None);
-        if let Some((before, made)) = &self.last {
-            let same = before.iter().zip(ids.iter());
-            known = same.take_while(|(one, other)| one == other).count();
-            if known >= LONG {
-                list = Some(made.get_slice(0, known));
-            } else {
-                known = 0;
-            }
-        }
+        let beginning = self.last.as_ref().and_then(|(before, made)| {
+            let same = same_beginning(before, ids);
+            (same >= LONG).then(|| made.get_slice(0, same))
+        });
+        let known = beginning.as_ref().map_or(0, PyListMethods::len);
         let mut rest = Vec::with_capacity(ids.len() - known);
         for id in &ids[known..] {
             rest.push(self.shared(*id, shared)?);
         }
-        let list = match list {
+        let list = match beginning {
             Some(list) => {
                 for item in rest {
                     list.append(item)?;

@@ -21,8 +21,8 @@ pub struct Report {
 
 impl Report {
     /// Counts the rollout, and gives what is to be told of it: none where that is nothing.
-    pub fn told<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
-        COUNTERS.add(self);
+    pub fn count_and_tell<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+        self.count();
         if self.waited.is_zero() && self.told.is_empty() && self.kept.is_none() {
             return Ok(None);
         }
@@ -32,62 +32,50 @@ impl Report {
         dict.set_item("kept", &self.kept)?;
         Ok(Some(dict))
     }
-}
 
-/// What was counted since the process began.
-#[derive(Debug, Default)]
-struct Counters {
-    rollouts: AtomicU64,
-    calls: AtomicU64,
-    bytes: AtomicU64,
-    records_unreadable: AtomicU64,
-    wait_ns: AtomicU64,
-    locks_refused: AtomicU64,
-    captures_deleted: AtomicU64,
-}
-
-static COUNTERS: Counters = Counters {
-    rollouts: AtomicU64::new(0),
-    calls: AtomicU64::new(0),
-    bytes: AtomicU64::new(0),
-    records_unreadable: AtomicU64::new(0),
-    wait_ns: AtomicU64::new(0),
-    locks_refused: AtomicU64::new(0),
-    captures_deleted: AtomicU64::new(0),
-};
-
-impl Counters {
-    fn add(&self, report: &Report) {
-        let waited = u64::try_from(report.waited.as_nanos()).unwrap_or(u64::MAX);
-        for (counter, met) in [
-            (&self.rollouts, 1),
-            (&self.calls, report.calls as u64),
-            (&self.bytes, report.bytes as u64),
-            (&self.records_unreadable, report.unreadable as u64),
-            (&self.wait_ns, waited),
-            (&self.locks_refused, u64::from(report.lock_unavailable)),
-            (&self.captures_deleted, u64::from(report.deleted)),
-        ] {
-            if met > 0 {
-                counter.fetch_add(met, Ordering::Relaxed);
-            }
+    fn count(&self) {
+        let met = [
+            1,
+            self.calls as u64,
+            self.bytes as u64,
+            self.unreadable as u64,
+            u64::try_from(self.waited.as_nanos()).unwrap_or(u64::MAX),
+            u64::from(self.lock_unavailable),
+            u64::from(self.deleted),
+        ];
+        for (counter, met) in COUNTERS.iter().zip(met) {
+            counter.fetch_add(met, Ordering::Relaxed);
         }
     }
 }
+
+/// What is counted, in the order of [`COUNTERS`].
+const NAMES: [&str; 7] = [
+    "rollouts",
+    "calls",
+    "bytes",
+    "records_unreadable",
+    "wait_s",
+    "locks_refused",
+    "captures_deleted",
+];
+
+/// What was counted since the process began; waiting in nanoseconds.
+static COUNTERS: [AtomicU64; NAMES.len()] = [const { AtomicU64::new(0) }; NAMES.len()];
 
 /// What this process has folded since it began, by name; see `rollfold.stats`.
 #[pyfunction]
 #[allow(clippy::cast_precision_loss)] // nanoseconds of waiting as seconds
 fn counters(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
-    let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     let dict = PyDict::new(py);
-    dict.set_item("rollouts", count(&COUNTERS.rollouts))?;
-    dict.set_item("calls", count(&COUNTERS.calls))?;
-    dict.set_item("bytes", count(&COUNTERS.bytes))?;
-    dict.set_item("records_unreadable", count(&COUNTERS.records_unreadable))?;
-    dict.set_item("wait_s", count(&COUNTERS.wait_ns) as f64 / 1e9)?;
-    dict.set_item("locks_refused", count(&COUNTERS.locks_refused))?;
-    dict.set_item("captures_deleted", count(&COUNTERS.captures_deleted))?;
+    for (name, counter) in NAMES.into_iter().zip(&COUNTERS) {
+        let count = counter.load(Ordering::Relaxed);
+        if name == "wait_s" {
+            dict.set_item(name, count as f64 / 1e9)?;
+        } else {
+            dict.set_item(name, count)?;
+        }
+    }
     Ok(dict)
 }
 
